@@ -11,7 +11,7 @@ import { type ClientIdentity, NodeLink } from './node-link.js';
 
 const BACKOFF = { minMs: CLIENT_RECONNECT_MIN_MS, maxMs: CLIENT_RECONNECT_MAX_MS };
 
-/** The identity of a process, which its id alone does not give. */
+/** Identifies a process. Its pid alone does not, because the system reuses pids. */
 interface NodeProcess {
   readonly pid: number;
   /** Start time as the kernel counts it; undefined if it could not be read. */
@@ -23,7 +23,7 @@ interface Fence {
   readonly done: () => void;
 }
 
-/** Milliseconds between two checks of whether a node that does not answer has ended. */
+/** Milliseconds between checks whether the process of a silent node has ended. */
 const PROCESS_LOOK_MS = 50;
 const OTHER_NAMESPACE = 'the namespace of the client has changed';
 
@@ -34,7 +34,7 @@ const OTHER_NAMESPACE = 'the namespace of the client has changed';
 export class Attachment {
   readonly #identity: ClientIdentity;
   readonly #usesRegions: boolean;
-  /** The namespace of the next link. */
+  /** Namespace that the next link will be opened with. */
   #namespace: KeyNamespace | undefined;
   #link: NodeLink | undefined;
   #connecting: Promise<void> | undefined;
@@ -44,30 +44,30 @@ export class Attachment {
   #lastError: unknown;
   #bootToken = '';
   #closing: Promise<void> | undefined;
-  /** Ids of regions with the current link; undefined if the node refuses the region. */
+  /** Region ids on the current link; undefined if the node refuses the region. */
   #regions = new Map<HostRegion, Promise<number | undefined>>();
   readonly #unwatch = new Map<HostRegion, () => void>();
   #nextRegionId = 1;
-  /** The process of each link's node. */
+  /** The node process of each link. */
   readonly #processes = new WeakMap<NodeLink, NodeProcess>();
-  /** Calls that wait for proof that the requests of their link are over. */
+  /** Calls that wait for proof that the node has finished the requests of their link. */
   readonly #fences = new Set<Fence>();
 
-  /** `usesRegions`: whether to register memory that the node can open. */
+  /** `usesRegions`: whether to register memory with the node if the node can open it. */
   constructor(identity: ClientIdentity, usesRegions: boolean) {
     this.#identity = identity;
     this.#usesRegions = usesRegions;
     this.#namespace = identity.namespace;
   }
 
-  /** The namespace of this client's pages; undefined: that of the node's configuration. */
+  /** The namespace of this client's pages; undefined means the namespace of the node's configuration. */
   get namespace(): KeyNamespace | undefined {
     return this.#namespace;
   }
 
   /**
-   * Goes over to another namespace: leaves the node, and attaches again at once. No call is made in the former one
-   * after this.
+   * Switches to another namespace: detaches from the node and attaches again at once. Later calls no longer use the old
+   * namespace.
    */
   use(namespace: KeyNamespace): void {
     this.#namespace = namespace;
@@ -88,20 +88,20 @@ export class Attachment {
     return this.#closing !== undefined;
   }
 
-  /** The reason why there is no link. */
+  /** Why there is no link. */
   get lastReason(): string {
     return this.#lastReason;
   }
 
   /**
-   * The error of the last attempt that failed; with the code `ERR_REMOTE` or `ERR_AUTH`, there is a node, and it
-   * refuses this client.
+   * The error of the last failed attempt. With the code `ERR_REMOTE` or `ERR_AUTH`, a node answered and refused this
+   * client.
    */
   get lastError(): unknown {
     return this.#lastError;
   }
 
-  /** Resolves when the first attempt has ended, successful or not. Further attempts follow by themselves. */
+  /** Resolves when the first attempt has succeeded or failed. Later attempts start automatically. */
   async connect(): Promise<void> {
     this.#connecting ??= this.#connect().finally(() => {
       this.#connecting = undefined;
@@ -110,8 +110,8 @@ export class Attachment {
   }
 
   /**
-   * The id by which the node knows this memory; undefined if the node cannot open it, and pages must travel on the
-   * socket.
+   * Returns the node's id for this memory. Undefined if the node cannot open the memory, so that pages must travel on
+   * the socket.
    */
   regionId(link: NodeLink, region: HostRegion): Promise<number | undefined> {
     if (!this.#usesRegions || region.fd < 0 || (link.hello.capabilities & Capability.files) === 0) {
@@ -137,8 +137,8 @@ export class Attachment {
   }
 
   /**
-   * Resolves when no request of an ended link can touch this program's memory any more: the same node has answered a
-   * new link, or its process has ended. Also works after `close`, and then opens a link for it.
+   * Resolves when no request of an ended link can touch this program's memory any more: the same node has answered on a
+   * new link, or its process has ended. After `close` it still works, and opens a link for the purpose.
    */
   fenced(link: NodeLink): Promise<void> {
     return new Promise((resolve) => {
@@ -151,7 +151,7 @@ export class Attachment {
       };
       this.#fences.add(fence);
       this.#lookAtProcess(fence);
-      // Only another link can tell.
+      // A closed client opens no links otherwise, and a new link may be the only proof.
       if (this.isClosed) this.#retryLater();
     });
   }
@@ -191,7 +191,7 @@ export class Attachment {
       this.#fence(link);
       if (this.isClosed) link.close('closed');
       else this.#attached(link);
-      // It was changed while the link was being opened.
+      // The namespace changed while the link was being opened.
       if (namespace !== this.#namespace) link.close(OTHER_NAMESPACE);
     } catch (error) {
       const reason = (error as Error).message;
@@ -205,8 +205,8 @@ export class Attachment {
   }
 
   /**
-   * Takes a node's first answer on a new link as proof: the node answers only when it has ended the requests of earlier
-   * links whose end it has seen. Another node proves nothing.
+   * Takes a node's first answer on a new link as proof that earlier links are over: a node answers only after it has
+   * ended the requests of all links whose end it has seen. An answer of another node proves nothing.
    */
   #fence(link: NodeLink): void {
     for (const { link: before, done } of [...this.#fences]) {
@@ -254,11 +254,11 @@ export class Attachment {
     const given = await answer;
     if (given?.status === Status.ok) {
       if (region.isLive) return regionId;
-      // The descriptor was closed meanwhile, and may have belonged to another file when the node opened it.
+      // The descriptor was closed in the meantime, and the node may have opened another file under the same number.
       this.#unregister(link, regionId);
       return undefined;
     }
-    // The node was stopped for long. The next use of the memory registers it.
+    // The node was stopped for a long time. The next use of the memory registers it again.
     if (given?.status === Status.tooLate) this.#regions.delete(region);
     else if (given !== null) {
       const reason = given.body.toString();
@@ -294,7 +294,7 @@ export class Attachment {
     look();
   }
 
-  /** Throws `InvariantError` unless this is told of the end of every registered region. */
+  /** Throws `InvariantError` unless a free watch is set for every registered region. */
   verify(): void {
     this.#link?.verify();
     if (this.isClosed) return;
@@ -307,19 +307,19 @@ export class Attachment {
   }
 }
 
-/** The namespace with another fingerprint; an empty one is none. */
+/** Returns the namespace with another fingerprint; an empty fingerprint removes it. */
 export function withFingerprint(namespace: KeyNamespace, fingerprint: string): KeyNamespace {
   const { fingerprint: _, ...rest } = namespace;
   return fingerprint === '' ? rest : { ...rest, fingerprint };
 }
 
-/** The identity of a process from the kernel. A process that has ended has no start time. */
+/** Reads the identity of a process from the kernel. A process that has ended has no start time. */
 function processOf(pid: number): NodeProcess {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'latin1')
       .replace(/^.*\) /s, '')
       .split(' ');
-    // The first thread may have ended before the others.
+    // A process with a dead first thread still runs while it has other threads.
     const isEnded = (fields[0] === 'Z' || fields[0] === 'X') && Number(fields[17]) <= 1;
     return { pid, startTime: isEnded ? undefined : fields[19] };
   } catch {

@@ -17,7 +17,7 @@ import type { PageOptions } from '../store/namespace/namespace-pages.js';
 import type { Attachment } from './attachment.js';
 import type { NodeLink } from './node-link.js';
 
-/** Bytes of a request beside keys and their lengths: the name of the pool, flags, counts. */
+/** Bytes of a request in addition to keys and their lengths: the name of the pool, flags, counts. */
 const FIXED_BYTES = CLIENT_POOL_NAME_MAX_BYTES + 64;
 /** Bytes for the length of a key and the length of its page. */
 const LENGTHS_BYTES = 6;
@@ -43,7 +43,7 @@ export function keyBytesAtMost(key: string): number {
   return LENGTHS_BYTES + 3 * key.length;
 }
 
-/** Cuts keys into slices that each fit into a body. */
+/** Splits keys into slices that each fit into one request body. */
 export function* keySlices(
   keys: readonly string[],
   {
@@ -67,34 +67,35 @@ export function* keySlices(
 }
 
 /**
- * Whether the client states what came of its lookups, so that the node does not count its requests; earlier nodes count
- * neither.
+ * Whether the client reports the outcome of its lookups, so that the node must not count its requests as lookups. Nodes
+ * of earlier versions count neither.
  */
 export function isLookupStated(link: NodeLink | undefined): boolean {
   return link !== undefined && (link.hello.capabilities & Capability.lookups) !== 0;
 }
 
 /**
- * The lookups of a program that is attached to a node. The node is told of each, also of those that it was never asked:
- * only the program's side knows what came of a lookup in several requests, of several pools, or without an answer.
+ * Counts the lookups of a program that is attached to a node, and reports them to the node. The node cannot count them
+ * itself: a lookup may take several requests, in several pools, or get no answer, so only the program knows its
+ * outcome.
  */
 export class ClientLookups {
   readonly #attachment: Attachment;
   #asked = 0;
   #found = 0;
-  /** Lookups that the node has not been told of. */
+  /** Lookups that have not been reported to the node yet. */
   #untold = { asked: 0, found: 0 };
 
   constructor(attachment: Attachment) {
     this.#attachment = attachment;
   }
 
-  /** Pages that were looked up. */
+  /** Number of pages that were looked up. */
   get asked(): number {
     return this.#asked;
   }
 
-  /** Pages of lookups that were there from the first on without a gap. */
+  /** Number of pages that lookups found, counted in each lookup up to the first miss. */
   get found(): number {
     return this.#found;
   }
@@ -106,7 +107,7 @@ export class ClientLookups {
     this.tell();
   }
 
-  /** Tells the node of what it has not been told of yet, if there is a node. */
+  /** Reports the counts that the node does not have yet, if a node is attached. */
   tell(): void {
     const { link } = this.#attachment;
     if (link === undefined || !isLookupStated(link) || this.#untold.asked === 0) return;
@@ -114,7 +115,7 @@ export class ClientLookups {
   }
 }
 
-/** One call and its remaining time. */
+/** One call and the time by which it must end. */
 export interface Call {
   readonly link: NodeLink;
   readonly askedMs: number;
@@ -136,13 +137,13 @@ export interface Piece {
   readonly length: number;
 }
 
-/** Calls of a client: how long they may take, and the requests that they send. */
+/** Runs the calls of a client: limits their time and sends their requests. */
 export class ClientCalls {
   readonly #attachment: Attachment;
   readonly #timeoutMs: number;
   readonly #lines: SparseLog;
 
-  /** `timeoutMs`: milliseconds for a whole call. */
+  /** `timeoutMs`: longest time of a whole call, in milliseconds. */
   constructor(attachment: Attachment, timeoutMs: number) {
     this.#attachment = attachment;
     this.#timeoutMs = timeoutMs;
@@ -150,7 +151,7 @@ export class ClientCalls {
   }
 
   /**
-   * Begins a call. Undefined if there is no node, or the call was aborted before. Throws `ArgumentError` and
+   * Begins a call. Returns undefined if no node is attached or the call is already aborted. Throws `ArgumentError` and
    * `ClosedError`.
    */
   begin(keys: readonly string[] = [], { pool, signal, timeoutMs }: PageOptions = { pool: '' }): Call | undefined {
@@ -164,7 +165,7 @@ export class ClientCalls {
     return { link, askedMs, untilMs: askedMs + (timeoutMs ?? this.#timeoutMs), signal };
   }
 
-  /** Why a call has not moved pages, as far as this side knows. */
+  /** Returns why a call did not move its pages, as far as the client knows. */
   reasonOf(
     call: Call | undefined,
     { signal }: WaitOptions,
@@ -178,7 +179,7 @@ export class ClientCalls {
     return call === undefined || attachment.link !== call.link ? 'unreachable' : 'unknown';
   }
 
-  /** Slices of keys that each fit into one request; none without a node. */
+  /** Splits keys into slices that each fit into one request; yields none if no node is attached. */
   slices(call: Call | undefined, keys: readonly string[], maxCount?: number): Iterable<KeySlice> {
     if (call === undefined) return [];
     const { requestMaxKeys, bodyMaxBytes } = call.link.hello;
@@ -186,10 +187,10 @@ export class ClientCalls {
   }
 
   /**
-   * Sends a request and resolves with the body of the answer, or with null if no good answer came in time. `touched`
-   * are the pages that the node moves for it: the promise then resolves only when the node cannot touch their memory
-   * any more, however long that takes. If the node does not pay for memory that nobody has touched, this touches it and
-   * asks again. Throws `ArgumentError` when the node reports a mistake of the caller.
+   * Sends a request. Resolves with the body of the answer, or with null if no good answer came in time. If the node
+   * moves pages in this program's memory for the request (`touched`), the promise resolves only when the node can no
+   * longer touch that memory, however long that takes. If the node refuses to be charged for memory that has never been
+   * touched, this touches it and asks once more. Throws `ArgumentError` when the node reports a mistake of the caller.
    */
   async ask(
     call: Call | undefined,
@@ -231,15 +232,15 @@ export class ClientCalls {
     return null;
   }
 
-  /** A right that this client has not is no miss like others: it is said. */
+  /** Logs a denied request: unlike other misses, a missing permission needs action. */
   #denied(reason: string): void {
     this.#lines.log('warn', 'the node has denied a request, which counts as a miss', { reason }, reason);
   }
 }
 
 /**
- * The flags without a priority that the node does not know, which is a hint. Throws `ArgumentError` if it would keep
- * the pages for good.
+ * Returns the flags, without a priority if the node does not support priorities, which are only hints. Throws
+ * `ArgumentError` if the node does not support expiry, because it would keep the pages forever.
  */
 export function flagsFor({ link }: Call, flags: SetFlags): SetFlags {
   const { capabilities, nodeId, packageVersion } = link.hello;
@@ -251,7 +252,7 @@ export function flagsFor({ link }: Call, flags: SetFlags): SetFlags {
   );
 }
 
-/** Flags for the next request of a call; empty for a node that does not know them. */
+/** Flags for the next request of a call; empty if the node does not support them. */
 export function toldFlags({ link }: Call, parts: RequestParts): ToldFlags {
   if ((link.hello.capabilities & Capability.hints) === 0) return {};
   const { hint, continues = false } = parts.next();

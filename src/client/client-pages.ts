@@ -53,20 +53,20 @@ interface MovedBytes {
   bytes: number;
 }
 
-/** The operation that the pages of a call are for. */
+/** The keys, pages and flags that one call is about. */
 interface Subject {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   readonly pool: string;
-  /** What a set says of its pages. */
+  /** Flags that a set applies to its pages. */
   readonly flags: SetFlags;
   /** Flags that every request of the call carries. */
   readonly told: RequestParts;
-  /** Takes the reasons that this side knows, if the caller wants to know them. */
+  /** Receives the reasons that the client knows, if the caller asked for reasons. */
   readonly reasons?: Reasons<MissReason> | Reasons<RefusalReason> | undefined;
 }
 
-/** Pages that are to be moved, and the options of the call. */
+/** Pages to move, and the options of the call. */
 interface Move {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
@@ -82,7 +82,7 @@ interface SliceRequest {
   readonly headBytes: number;
 }
 
-/** Pages of a call, by the way in which they travel. */
+/** The pages of a call, split by how they travel. */
 interface Ways {
   readonly direct: readonly DirectPage[];
   /** Indices of pages that travel on the socket. */
@@ -95,7 +95,7 @@ export class ClientPages implements NamespacePages {
   readonly #attachment: Attachment;
   readonly #calls: ClientCalls;
 
-  /** `timeoutMs`: milliseconds for a whole call. */
+  /** `timeoutMs`: longest time of a whole call, in milliseconds. */
   constructor(attachment: Attachment, timeoutMs: number) {
     this.#attachment = attachment;
     this.#calls = new ClientCalls(attachment, timeoutMs);
@@ -141,8 +141,8 @@ export class ClientPages implements NamespacePages {
   }
 
   /**
-   * Pins pages in the pool of the node. Throws `ERR_REMOTE` for a node of an earlier version, and `ArgumentError` for a
-   * time that it does not allow.
+   * Pins pages in the pool of the node. Throws `ERR_REMOTE` if the node's version cannot pin, and `ArgumentError` for a
+   * time that the node does not allow.
    */
   async pin(keys: readonly string[], { forMs, ...options }: PagePinOptions): Promise<boolean[]> {
     const { pool } = options;
@@ -164,8 +164,8 @@ export class ClientPages implements NamespacePages {
   }
 
   /**
-   * Drops the pages of the namespace. If the node does not answer, rejects with a `MeshCacheError` that can be retried:
-   * the pages may still be there.
+   * Drops the pages of the namespace. If the node does not answer, rejects with a retryable `MeshCacheError`, because
+   * the pages may still exist.
    */
   async clear(pools: readonly string[], options: WaitOptions = {}): Promise<void> {
     options.signal?.throwIfAborted();
@@ -181,7 +181,7 @@ export class ClientPages implements NamespacePages {
     });
   }
 
-  /** The nodes that hold each page of the main pool; null if none is known, or the node does not answer. */
+  /** Returns the nodes that hold each page of the main pool; null if no holder is known or the node does not answer. */
   async stat(keys: readonly string[]): Promise<(PageHolders | null)[]> {
     const results: (PageHolders | null)[] = keys.map(() => null);
     const call = this.#calls.begin(keys);
@@ -200,7 +200,7 @@ export class ClientPages implements NamespacePages {
     return this.#calls.ask(this.#calls.begin(), type, body);
   }
 
-  /** Moves pages, each on its way, between the caller's memory and the node. */
+  /** Moves pages between the caller's memory and the node, directly where possible, else on the socket. */
   #move(
     type: typeof RequestType.get | typeof RequestType.set,
     { keys, pages, flags: given, options }: Move,
@@ -228,7 +228,7 @@ export class ClientPages implements NamespacePages {
     return move();
   }
 
-  /** Begins a call about pins. Throws `ERR_REMOTE` for a node of an earlier version, which has none. */
+  /** Begins a call about pins. Throws `ERR_REMOTE` if the node's version cannot pin. */
   #pinCall(keys: readonly string[], options: PageOptions): Call | undefined {
     const call = this.#calls.begin(keys, options);
     const hello = call?.link.hello;
@@ -239,7 +239,10 @@ export class ClientPages implements NamespacePages {
     );
   }
 
-  /** Asks about keys, slice by slice; true for each key whose flag in the answers, behind their heads, is set. */
+  /**
+   * Asks about keys, slice by slice. The result is true for each key whose flag is set in the answers, after
+   * `headBytes`.
+   */
   async #inSlices(
     call: Call | undefined,
     keys: readonly string[],
@@ -269,10 +272,10 @@ export class ClientPages implements NamespacePages {
         left.forEach((index, i) => {
           const page = found[i];
           if (page === LENGTH_NO_ROOM) again.push(index);
-          // The result must not be a view of a larger body.
+          // Copies the page: the result must not be a view that keeps a larger body alive.
           else if (page instanceof Uint8Array) copies[index] = new Uint8Array(page);
         });
-        // A page that has no room alone has none at all.
+        // If even the first page of a request has no room, asking again is useless.
         left = again.length < left.length ? again : [];
       }
     }
@@ -302,7 +305,9 @@ export class ClientPages implements NamespacePages {
     return { direct, onSocket };
   }
 
-  /** Ids of the regions that hold these pages, as far as the node has them or accepts them while the call has time. */
+  /**
+   * Returns the ids of the regions that hold these pages, if the node has them or accepts them before the call ends.
+   */
   async #regionIds(
     { link, untilMs, signal }: Call,
     pages: readonly CallerPage[],
@@ -324,11 +329,11 @@ export class ClientPages implements NamespacePages {
     if (asked.size === 0) return ids;
     const all = Promise.all(asked.values());
     await unlessAborted(within(env.clock, untilMs - env.clock.nowMs(), all), signal);
-    // An id that comes later does not count for this call.
+    // The copy ignores ids that arrive after this call has stopped waiting.
     return new Map(ids);
   }
 
-  /** Moves pages in registered memory. Resolves when the node touches none of it any more. */
+  /** Moves pages in registered memory. Resolves when the node no longer touches any of it. */
   async #inRegions(
     call: Call,
     {
@@ -393,7 +398,7 @@ export class ClientPages implements NamespacePages {
         this.moved.bytes += page.length;
         results[index] = true;
       });
-      // A page that has no room alone has none at all.
+      // If even the first page of a request has no room, asking again is useless.
       left = [...(again.length < some.length ? again : []), ...left.slice(some.length)];
     }
   }
@@ -410,7 +415,7 @@ export class ClientPages implements NamespacePages {
     for (let left = indices; left.length > 0; ) {
       const some = left.slice(0, sliceCount(left, { keys, pages }, requestMaxKeys));
       left = left.slice(some.length);
-      // Only a single page can be larger than any body.
+      // A slice exceeds the limit only if it is a single page that is too large for any body.
       if (some.some((index) => (pages[index] as CallerPage).length > bodyMaxBytes)) {
         for (const index of some) (reasons as Reasons<RefusalReason> | undefined)?.note(index, 'too_large');
         continue;
@@ -453,7 +458,7 @@ function columnsOf(pieceCount: number, pages: readonly DirectPage[]): PieceColum
   };
 }
 
-/** The number of these pages that fit into one body, at least one. */
+/** Returns how many of these pages fit into one body, at least one. */
 function sliceCount(
   indices: readonly number[],
   { keys, pages }: Pick<Subject, 'keys' | 'pages'>,

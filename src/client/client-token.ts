@@ -3,16 +3,16 @@ import { ArgumentError } from '../base/errors.js';
 import { TOKEN_MAX_CHARACTERS } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 
-/** Visible characters, as `meshcache token` prints them. */
+/** Matches visible characters only, as `meshcache token` prints them. */
 const TOKEN = new RegExp(`^[\\x21-\\x7e]{1,${TOKEN_MAX_CHARACTERS}}$`);
 
-/** The token with which a client shows a node which user it is, or the file that has it. */
+/** The token that tells a node which user the client is, or the file that contains it. */
 export interface TokenSource {
   readonly token?: string | undefined;
   readonly tokenFile?: string | undefined;
 }
 
-/** Throws `ArgumentError` for a token that no user can have; the message does not show it. */
+/** Throws `ArgumentError` for a token that no user can have. The message does not show the token. */
 export function checkTokenSource(method: string, { token, tokenFile }: TokenSource): void {
   if (token !== undefined && (typeof token !== 'string' || !TOKEN.test(token))) {
     throw new ArgumentError(`${method}: token must be 1 to ${TOKEN_MAX_CHARACTERS} visible characters without spaces`);
@@ -22,15 +22,15 @@ export function checkTokenSource(method: string, { token, tokenFile }: TokenSour
   }
 }
 
-/** The token in the bytes of a file; undefined: they are none. */
+/** Returns the token in the bytes of a file; undefined if they contain none. */
 export function tokenIn(bytes: Uint8Array): string | undefined {
   const text = Buffer.from(bytes).toString().trim();
   return TOKEN.test(text) ? text : undefined;
 }
 
 /**
- * The token to show now; undefined: none. The file is read each time, so that a token can be changed while the program
- * runs. Throws an `Error` for a file without a token.
+ * Returns the token to present now; undefined if none is configured. The file is read each time, so that the token can
+ * change while the program runs. Throws an `Error` for a file without a token.
  */
 export function tokenFrom({ token, tokenFile }: TokenSource, files: Files): string | undefined {
   if (token !== undefined || tokenFile === undefined) return token;

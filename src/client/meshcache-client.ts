@@ -28,44 +28,50 @@ export interface MeshCacheClientOptions {
    */
   readonly socket?: string;
   /**
-   * Default: the namespace of the node's own configuration. Fields that are left out count as absent, ranks as 0, sizes
-   * as 1.
+   * The namespace of the client's pages. Default: the namespace of the node's own configuration. Fields that are left
+   * out count as absent, ranks as 0, sizes as 1.
    */
   readonly namespace?: Partial<KeyNamespace>;
   /** Name of the client in logs and metrics of the node. Default: `node-` and the process id. */
   readonly name?: string;
   /** Milliseconds after which a call ends as a miss. */
   readonly timeoutMs?: number;
-  /** Whether `connect` rejects without a node. Otherwise every read is a miss until there is one. */
+  /** Whether `connect` rejects if no node is attached. Otherwise every read is a miss until a node is. */
   readonly required?: boolean;
   /**
-   * With `bytes`, pages travel on the socket even if the node could move them in this program's memory. Default `auto`.
+   * With `bytes`, pages always travel on the socket, even if the node could access this program's memory. Default:
+   * `auto`.
    */
   readonly mode?: 'auto' | 'bytes';
   /**
-   * The token that shows which user of the node this client is (`users_file` of the node). Default: what is in the
+   * The token that tells the node which user this client is (`users_file` of the node). Default: the contents of the
    * token file.
    */
   readonly token?: string;
   /**
    * Path of a file with the token, which is read at each attempt to attach. Default: `MESHCACHE_TOKEN_FILE` in the
-   * environment, else none.
+   * environment, else no file.
    */
   readonly tokenFile?: string;
 }
 
-/** What a client has looked up and moved, and the node that it is attached to. */
+/** What a client has looked up and moved, and the node it is attached to. */
 export interface MeshCacheClientStats {
   readonly isConnected: boolean;
-  /** Id of the node; empty while there is none. */
+  /** Id of the node; empty while no node is attached. */
   readonly nodeId: string;
-  /** Bytes of pages that the node has moved in this program's memory, and bytes that travelled on the socket. */
+  /**
+   * Page bytes that the node moved directly in this program's memory (`directBytes`) and over the socket
+   * (`socketBytes`).
+   */
   readonly directBytes: number;
   readonly socketBytes: number;
-  /** Pages that this program has looked up, and those of them that were there from the first on without a gap. */
+  /**
+   * Pages that this program looked up, and how many were found before the first miss of their lookup (`foundPages`).
+   */
   readonly lookupPages: number;
   readonly foundPages: number;
-  /** The node's own figures of this client; null if the node does not answer. */
+  /** The node's own statistics of this client; null if the node does not answer. */
   readonly node: Readonly<Record<string, unknown>> | null;
 }
 
@@ -75,14 +81,14 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
 /**
- * A program that uses the cache through the node of its host, without being a node itself: the methods of {@link
- * StoreNamespace}, by the node's client socket. Pages in memory of `HostRegion.allocate(length, { shared: true })` are
- * moved by the node, where it can open it; all others go on the socket.
+ * A program that uses the cache through the node of its host, without being a node itself. It has the methods of {@link
+ * StoreNamespace} and talks to the node's client socket. The node moves pages directly in memory of
+ * `HostRegion.allocate(length, { shared: true })` if it can open that memory; all other pages travel on the socket.
  *
- * When the node has gone everything is a miss, and `false`; the client attaches again by itself. A read into shared
- * memory resolves only when the node touches that memory no more, also when that takes longer than the call's time:
- * while the node is frozen. On the socket a page has less than 64 MiB; larger ones are misses, and are not set. An idle
- * client does not keep the process alive.
+ * While no node is attached, every read is a miss and every other result `false`; the client attaches again by itself.
+ * A read into shared memory resolves only when the node can no longer touch that memory. If the node is frozen, this
+ * can take longer than the time limit of the call. A page on the socket must be smaller than 64 MiB; larger ones are
+ * misses and cannot be set. An idle client does not keep the process alive.
  *
  * @example
  * import { HostRegion, MeshCacheClient } from 'meshcache';
@@ -109,9 +115,9 @@ export class MeshCacheClient extends StoreNamespace {
   }
 
   /**
-   * Creates a client. Resolves when the first attempt to attach has ended. Throws `ArgumentError`, and with `required`
-   * `ERR_UNREACHABLE` if there is no node; its cause has the code `ERR_REMOTE` if there is one that refuses this
-   * client, and `ERR_AUTH` if it does because of who the client is: its token, its user or its tag.
+   * Creates a client. Resolves when the first attempt to attach has ended. Throws `ArgumentError`; with `required` it
+   * throws `ERR_UNREACHABLE` if no node is attached. The cause of that error has the code `ERR_REMOTE` if a node
+   * refused this client, or `ERR_AUTH` if the node refused its token, user or tag.
    */
   static async connect(
     options: MeshCacheClientOptions = {},
@@ -158,16 +164,16 @@ export class MeshCacheClient extends StoreNamespace {
     return new MeshCacheClient(attachment, new ClientPages(attachment, timeoutMs), identity);
   }
 
-  /** Whether there is a node at the socket, as far as is known. */
+  /** Whether the client is attached to a node, as far as it knows. */
   get isConnected(): boolean {
     return this.#attachment.link !== undefined;
   }
 
   /**
-   * Goes over to the pages of other weights: from now on the namespace has this fingerprint, or none if it is
-   * undefined. Calls in progress end as misses, and further ones are misses until the client is attached again, within
-   * milliseconds. Streams of page events that have begun stay in the former namespace. Throws `ArgumentError` for an
-   * invalid fingerprint, and for a client that was given no namespace.
+   * Switches to the pages of other model weights: from now on the namespace has this fingerprint, or none if it is
+   * undefined. Calls in progress end as misses. Further calls are misses until the client is attached again, which
+   * takes milliseconds. Streams of page events that have begun stay in the old namespace. Throws `ArgumentError` for an
+   * invalid fingerprint, and for a client that was created without a namespace.
    */
   setFingerprint(fingerprint?: string): void {
     if (this.#closed.signal.aborted) throw new ClosedError('the client');
@@ -182,9 +188,9 @@ export class MeshCacheClient extends StoreNamespace {
   }
 
   /**
-   * Tells the attached clients of this name, such as an LLM engine whose weights have changed, which fingerprint they
-   * have; empty: none. Resolves with the number of clients that were told; null if the node does not answer. Throws
-   * `ERR_REMOTE` for a node of an earlier version.
+   * Tells all attached clients of this name their new fingerprint (empty: none), for example an LLM engine whose
+   * weights have changed. Resolves with the number of clients that were told, or null if the node does not answer.
+   * Throws `ERR_REMOTE` if the node's version cannot do this.
    */
   async tellFingerprint(client: string, fingerprint: string): Promise<number | null> {
     const { link } = this.#attachment;
@@ -205,19 +211,19 @@ export class MeshCacheClient extends StoreNamespace {
   }
 
   /**
-   * The nodes that hold each page of the main pool; null if none is known, or the node does not answer. Does not count
-   * as a use of the pages.
+   * Returns the nodes that hold each page of the main pool; null if no holder is known or the node does not answer.
+   * Does not count as a use of the pages.
    */
   async stat(keys: readonly string[]): Promise<(PageHolders | null)[]> {
     return this.#pages.stat(checkedKeys('stat', keys));
   }
 
   /**
-   * What becomes of the pages of this client's namespace on its node: a list of them, then each change, or what follows
-   * the position `after`. Uses a connection of its own, and attaches again by itself: after a restart of the node the
-   * stream goes on with a new list. While there is no node it is silent. Ends when the signal is aborted or the client
-   * is closed. Throws `ArgumentError`, `ClosedError`, and `ERR_REMOTE` for a node of an earlier version.
-   *
+   * Streams what happens to the pages of this client's namespace on its node: first a list of the pages, then each
+   * change; with the position `after`, only the changes since then. The stream has its own connection and attaches
+   * again by itself: after a restart of the node it continues with a new list. While no node is attached it is silent.
+   * It ends when the signal is aborted or the client is closed. Throws `ArgumentError`, `ClosedError`, and `ERR_REMOTE`
+   * if the node's version has no page events.
    * @example
    * import { MeshCacheClient } from 'meshcache';
    *
@@ -235,7 +241,7 @@ export class MeshCacheClient extends StoreNamespace {
     return new PageEventFeed({ ...this.#identity, namespace }, this.#closed.signal, options).events();
   }
 
-  /** What this client has looked up and moved, and the node's figures of it. */
+  /** What this client has looked up and moved, and the node's statistics of it. */
   async stats(): Promise<MeshCacheClientStats> {
     this.#lookups.tell();
     const answer = await this.#pages.ask(RequestType.stats);
@@ -252,8 +258,9 @@ export class MeshCacheClient extends StoreNamespace {
   }
 
   /**
-   * Detaches. Calls in progress end as misses, and this resolves when they have, within seconds. If the node is frozen,
-   * a read into shared memory stays pending until the node runs again. Later calls throw `ClosedError`. Idempotent.
+   * Detaches. Calls in progress end as misses; this resolves when they have ended, within seconds. If the node is
+   * frozen, a read into shared memory stays pending until the node runs again. Later calls throw `ClosedError`.
+   * Idempotent.
    */
   async close(): Promise<void> {
     this.#closed.abort();

@@ -27,11 +27,11 @@ import type { KeyNamespace } from '../core/index.js';
 import { credentialsOf } from '../native/unix-sockets.js';
 import { type TokenSource, tokenFrom } from './client-token.js';
 
-/** Where a client attaches, and as whom. */
+/** The socket a client attaches to, and the identity that it presents. */
 export interface ClientIdentity {
   /** Path of the node's socket. */
   readonly path: string;
-  /** What shows the node which user this client is. */
+  /** Source of the token that identifies the user. */
   readonly tokens: TokenSource;
   readonly name: string;
   readonly namespace: KeyNamespace | undefined;
@@ -39,7 +39,7 @@ export interface ClientIdentity {
 }
 
 interface LinkOptions extends ClientIdentity {
-  /** Called when the node tells this client its fingerprint; an empty one is none. */
+  /** Called when the node tells this client its fingerprint; an empty text means none. */
   readonly onFingerprint?: (fingerprint: string) => void;
   /** Called once, when the connection has ended. */
   readonly onClosed: (link: NodeLink, reason: string) => void;
@@ -55,7 +55,7 @@ interface Waiting {
   readonly answered: (answer: Answer | null) => void;
 }
 
-/** A request that is sent when earlier ones have been answered. */
+/** A request that waits until earlier ones have been answered. */
 interface Queued {
   readonly type: RequestType;
   readonly body: Buffer;
@@ -74,24 +74,27 @@ interface Greeted {
 
 const NOTHING = Buffer.alloc(0);
 const REQUEST_ID_LIMIT = 2 ** 32;
-/** The answer to a request that was not sent, or that the node never began: the node does nothing for it. */
+/** The answer to a request that was not sent, or that the node never began. The node does no work for it. */
 const NOT_SENT: Answer = { status: Status.closing, body: NOTHING };
 
 /**
- * One connection to the client socket of a node. Requests go out in the order in which they were made,
- * CLIENT_SENT_MAX_COUNT at a time; each gets one answer, or null when the connection ends first.
+ * One connection to the client socket of a node. Requests are sent in the order in which they were made, at most
+ * CLIENT_SENT_MAX_COUNT in flight. Each request gets one answer, or null if the connection ends first.
  */
 export class NodeLink {
   readonly hello: HelloAnswer;
-  /** Process id of the node as this process sees it; undefined if the node is invisible, or there is no addon. */
+  /**
+   * The node's process id as seen by this process; undefined if the node is in an invisible PID namespace or the addon
+   * is missing.
+   */
   readonly nodePid: number | undefined;
   readonly #parts: LinkOptions;
   readonly #socket: Connection;
-  /** Whether requests say when they were asked: the node knows what that means, and reads the same clock. */
+  /** Whether requests carry the time at which they were made: the node supports it and reads the same clock. */
   readonly #saysInstants: boolean;
-  /** Requests that were sent and not answered. */
+  /** Requests that were sent and not answered yet. */
   readonly #waiting: Map<number, Waiting>;
-  /** Requests to send by their ids, oldest first. */
+  /** Requests that are not sent yet, by id, oldest first. */
   readonly #queue = new Map<number, Queued>();
   readonly #onIdle: (() => void)[] = [];
   #nextId = 1;
@@ -129,7 +132,7 @@ export class NodeLink {
         receiver.receive(chunk);
       } catch (error) {
         failure ||= (error as Error).message;
-        // The node sees the end of this connection and closes its side. Only then does a new link prove that this
+        // The node must see the end of this connection and close its side. Only then does a new link prove that this
         // link's requests are over.
         receiver.stop();
         if (link !== undefined) link.#isEnding = true;
@@ -162,14 +165,14 @@ export class NodeLink {
     this.#socket = socket;
     this.#waiting = waiting;
     this.nodePid = peerPidOf(socket);
-    // Only requests in progress keep the process alive.
+    // An idle connection must not keep the process alive.
     socket.unref();
   }
 
   /**
-   * Sends a request; its id is for {@link cancel}. With `deadlineMs` 0 the node sets the deadline; `askedMs` is when
-   * the call was made that the request is for. Resolves with null if the connection ends first; a request that was
-   * never sent gets the status `closing`.
+   * Sends a request and returns its id (for {@link cancel}) and its answer. With `deadlineMs` 0 the node sets the
+   * deadline. `askedMs` is when the caller began the call that the request belongs to. The answer is null if the
+   * connection ends first; a request that was never sent gets the status `closing`.
    */
   request(
     type: RequestType,
@@ -187,7 +190,7 @@ export class NodeLink {
     return { id, answer };
   }
 
-  /** Asks the node to end the request early; it is answered then. */
+  /** Asks the node to end a request early. The request still gets an answer. */
   cancel(id: number): void {
     this.#dropQueued(id);
     if (this.#isClosed || !this.#waiting.has(id)) return;
@@ -196,7 +199,7 @@ export class NodeLink {
     this.#write({ type: RequestType.cancel, requestId: this.#newId(), deadlineMs: 0 }, body, undefined);
   }
 
-  /** Sends what has no answer. False: the connection is at its end, and nothing was sent. */
+  /** Sends a message that gets no answer. Returns false if the connection is ending, so that nothing was sent. */
   tell(type: RequestType, body: Buffer): boolean {
     if (this.#isClosed || this.#isEnding) return false;
     this.#write({ type, requestId: this.#newId(), deadlineMs: 0 }, body, undefined);
@@ -237,7 +240,7 @@ export class NodeLink {
       this.#queue.delete(id);
       if (this.#waiting.size === 0) this.#socket.ref();
       this.#waiting.set(id, { answered: (given) => this.#answered(given, answered) });
-      // The node counts the deadline from the instant that the request says, or from when it has the request.
+      // The node counts the deadline from the time stated in the request, or else from the arrival of the request.
       const saidMs = this.#saysInstants ? askedMs : undefined;
       const leftMs = untilMs - (saidMs ?? nowMs);
       const deadlineMs = Number.isFinite(leftMs) ? Math.max(1, Math.round(leftMs)) : 0;
@@ -287,8 +290,8 @@ export class NodeLink {
   }
 
   /**
-   * Throws `InvariantError` unless the limit of sent requests holds, no request waits without need, and none waits
-   * after closing.
+   * Throws `InvariantError` unless the limit of sent requests holds, no request waits while another could be sent, and
+   * none waits after closing.
    */
   verify(): void {
     const [sent, queued] = [this.#waiting.size, this.#queue.size];
@@ -301,14 +304,14 @@ export class NodeLink {
   }
 }
 
-/** Throws an `Error` for a path at which another user may listen. */
+/** Connects to the node's socket. Throws an `Error` for a path at which another user may listen. */
 function connectTo({ path, env }: LinkOptions): Connection {
   const distrust = distrustOf(path, ownRuntimeFolder());
   if (distrust !== '') throw new Error(`${distrust}; remove it, or name a socket in another folder`);
   return env.network.connect({ path });
 }
 
-/** The node's process id according to the kernel; in different PID namespaces it differs from the node's own. */
+/** Returns the node's process id according to the kernel. It differs from the node's own in another PID namespace. */
 function peerPidOf(socket: Connection): number | undefined {
   const pid = credentialsOf(socket)?.pid ?? 0;
   return pid > 0 ? pid : undefined;
@@ -319,8 +322,8 @@ function told({ onFingerprint }: LinkOptions, notice: Buffer): void {
 }
 
 /**
- * Says HELLO. Null: the connection has ended. Throws `ERR_REMOTE` for a node that refuses, `ERR_AUTH` if it does
- * because of who this client is.
+ * Says HELLO. Resolves with null if the connection has ended. Throws `ERR_REMOTE` if the node refuses this client, or
+ * `ERR_AUTH` if it refuses its token, user or tag.
  */
 async function greet(socket: Connection, waiting: Map<number, Waiting>, parts: LinkOptions): Promise<Greeted | null> {
   const { clock } = parts.env;

@@ -18,40 +18,41 @@ import { type ClientIdentity, NodeLink } from './node-link.js';
 
 const BACKOFF = { minMs: CLIENT_RECONNECT_MIN_MS, maxMs: CLIENT_RECONNECT_MAX_MS };
 
-/** What has become of a page of the client's namespace; `key` is the program's own key. */
+/** What happened to a page of the client's namespace; `key` is the program's own key. */
 export interface ClientPageChange extends PageChange {
-  /** The pool of the page, as it was named in the call. */
+  /** Name of the page's pool, as given in the call. */
   readonly pool: string;
 }
 
 /** A part of the page events of a client's namespace; `PageEvent` explains each kind. */
 export type ClientPageEvent = PageEvent<ClientPageChange>;
 
-/** Where a stream of page events begins, when it ends, and which pages it is about. */
+/** Where a stream of page events begins, when it ends, and which pools it covers. */
 export interface ClientFollowOptions extends FollowOptions {
   /** Pools of the namespace, at most 16. Default: the main one, `kv`. */
   readonly pools?: readonly string[];
 }
 
 const OPTION_NAMES: ReadonlySet<string> = new Set(['after', 'signal', 'pools']);
-/** Time beyond the deadline of a request after which a node that has not answered is taken for lost. */
+/** Time after the deadline of a request until a silent node counts as lost. */
 const SILENCE_MS = 3_000;
 /** The longest position that a caller may give. */
 const POSITION_MAX_BYTES = 256;
 
 /**
- * Page events for one reader, by a connection of its own: a request that waits for a change must hold up no other one.
+ * Streams page events to one reader. It has its own connection, because a request that waits for a change must not
+ * delay others.
  */
 export class PageEventFeed {
   readonly #identity: ClientIdentity;
   readonly #pools: readonly string[];
   readonly #signal: AbortSignal;
-  /** Position of the last event that can be gone on from; empty: none. */
+  /** Position from which a new connection can resume; empty if there is none. */
   #after: string;
   #failures = 0;
   #lastReason = '';
 
-  /** `closed` is aborted when the client is closed. Throws `ArgumentError`. */
+  /** Throws `ArgumentError`. `closed` is aborted when the client is closed. */
   constructor(identity: ClientIdentity, closed: AbortSignal, options: ClientFollowOptions) {
     checkNames('pageEvents', options, OPTION_NAMES);
     const { after = '', signal, pools = ['kv'] } = options;
@@ -71,8 +72,8 @@ export class PageEventFeed {
   }
 
   /**
-   * The events; they end when the signal is aborted or the client is closed. Throws `ERR_REMOTE` for a node without
-   * page events, `ERR_AUTH` without the right to read.
+   * Yields the events until the signal is aborted or the client is closed. Throws `ERR_REMOTE` for a node without page
+   * events, and `ERR_AUTH` without the right to read.
    */
   async *events(): AsyncGenerator<ClientPageEvent, void> {
     while (!this.#signal.aborted) {
@@ -92,7 +93,7 @@ export class PageEventFeed {
     }
   }
 
-  /** The events until the connection is lost. */
+  /** Yields events until the connection is lost. */
   async *#eventsOf(link: NodeLink): AsyncGenerator<ClientPageEvent, void> {
     let position = this.#after;
     for (;;) {
@@ -101,7 +102,7 @@ export class PageEventFeed {
       this.#failures = 0;
       position = answer.position;
       const { kind, atMs } = answer;
-      // A list that was not sent whole cannot be gone on with on another connection.
+      // A list that was cut off cannot be resumed on another connection.
       if (kind === 'reset') this.#after = '';
       else if (kind === 'complete' || kind === 'changed' || (kind === 'nothing' && this.#after !== ''))
         this.#after = position;
@@ -113,7 +114,7 @@ export class PageEventFeed {
     }
   }
 
-  /** Asks for one event. Undefined: the node does not answer, or the stream is to end. */
+  /** Asks for one event. Resolves with undefined if the node does not answer or the stream is to end. */
   async #ask(link: NodeLink, position: string): Promise<EventsAnswer | undefined> {
     const { clock } = this.#identity.env;
     const body = encodeEvents({ position, pools: this.#pools });
@@ -148,7 +149,7 @@ export class PageEventFeed {
     );
   }
 
-  /** Waits before the next connection, longer each time until an event comes. */
+  /** Waits before the next connection; the pause grows until an event arrives. */
   async #pause(): Promise<void> {
     const { clock, random } = this.#identity.env;
     const delayMs = jittered(pauseAfter(++this.#failures, BACKOFF), random);

@@ -44,18 +44,18 @@ const NOTHING = Buffer.alloc(0);
 const NO_REQUEST = { type: 0, requestId: 0 };
 
 /**
- * One client: receives its requests, runs a few at a time, and answers each when nothing touches the client's memory
- * any more.
+ * Serves one client: receives its requests, runs a few at a time, and answers each one when nothing touches the
+ * client's memory any more.
  */
 export class ClientConnection implements ServedProtocol {
   readonly served: ServedConnection;
   readonly regions: ClientRegions;
-  /** The process and the user whose share it takes. */
+  /** The process and user whose shares of the limits this client uses. */
   readonly sharer: Sharer;
   readonly credentials: PeerCredentials | undefined;
   readonly #server: ClientServer;
   readonly #receiver: FrameReceiver;
-  /** Memory for the body that is arriving, or has arrived. */
+  /** Memory reserved for the body that is arriving or has just arrived. */
   readonly #memory: ReceivingMemory;
   readonly #output: ClientOutput;
   readonly #inFlight: RequestsInFlight;
@@ -105,12 +105,12 @@ export class ClientConnection implements ServedProtocol {
     return this.#pid;
   }
 
-  /** What the client may do; undefined before HELLO was answered. */
+  /** Rights of the client; undefined until HELLO is answered. */
   get access(): ClientAccess | undefined {
     return this.#attached?.access;
   }
 
-  /** Counters of the client; undefined before HELLO was answered. */
+  /** Counters of the client; undefined until HELLO is answered. */
   get counts(): ClientCounts | undefined {
     return this.#attached?.counts;
   }
@@ -119,7 +119,7 @@ export class ClientConnection implements ServedProtocol {
     return this.#inFlight.count;
   }
 
-  /** Bytes of answers that the client has not read yet, or that are being made. */
+  /** Bytes of answers that the client has not read yet or that are being built. */
   get answerBytes(): number {
     return this.#output.bytes;
   }
@@ -129,7 +129,8 @@ export class ClientConnection implements ServedProtocol {
   }
 
   /**
-   * Nothing is read while there is no memory for the client's requests, or the client does not read its answers.
+   * Whether reading must pause, because there is no memory for the client's requests or the client does not read its
+   * answers.
    */
   get mustWait(): boolean {
     return this.#memory.isWaiting || this.#output.isFull;
@@ -147,7 +148,7 @@ export class ClientConnection implements ServedProtocol {
     this.close('ended by the client');
   }
 
-  /** Ends a connection on which a body does not go on: it would hold memory that others need. */
+  /** Ends a connection whose body arrives too slowly, because it holds memory that others need. */
   slow(): void {
     const { lines, limits } = this.#server;
     const perS = RECEIVING_MIN_BYTES_PER_S;
@@ -174,7 +175,10 @@ export class ClientConnection implements ServedProtocol {
     }
   }
 
-  /** Tells the client which fingerprint its namespace is to have. Returns whether it takes such notices. */
+  /**
+   * Tells the client the new fingerprint of its namespace. Returns false if it accepts no such notices or is not
+   * attached.
+   */
   tellFingerprint(fingerprint: string): boolean {
     if (!this.#isTold || this.served.state !== 'open') return false;
     const header = { type: RequestType.fingerprint, requestId: 0 };
@@ -183,7 +187,8 @@ export class ClientConnection implements ServedProtocol {
   }
 
   /**
-   * Ends requests that the client may not make any more, and the connection if it is of nobody who may use the node.
+   * Ends requests that the client is no longer allowed to make, and the connection if its user may no longer use the
+   * node.
    */
   usersChanged(): void {
     const { access } = this;
@@ -293,7 +298,7 @@ export class ClientConnection implements ServedProtocol {
       const goOn = () => this.#server.turns.goOn(this.sharer);
       this.#requests = new ClientRequests({ ...attached, regions: this.regions, goOn });
       this.served.opened();
-      // Requests that arrived meanwhile.
+      // Counts requests that arrived before HELLO was answered, which nothing counted on arrival.
       for (let left = this.#inFlight.count - 1; left > 0; left--) this.counts?.request();
       this.#inFlight.settle(request);
       this.#answer(header, Status.ok, answer);
@@ -342,8 +347,8 @@ export class ClientConnection implements ServedProtocol {
   }
 
   /**
-   * Runs a request that has left the queue, and answers it. One that its client has given up is not begun: it ends as
-   * if it were cancelled.
+   * Runs a request that has left the queue, and answers it. A request that its client has given up is not begun; it
+   * ends as if it were cancelled.
    */
   async #run(request: ClientRequest): Promise<void> {
     const { header, body, abort, time } = request;
@@ -445,7 +450,7 @@ export class ClientConnection implements ServedProtocol {
     this.#endWith(Status.badRequest, message);
   }
 
-  /** Ends the connection with a last answer, which is to no request as a rule. */
+  /** Ends the connection with a last answer, which usually belongs to no request. */
   #endWith(status: Status, message: string, header: Pick<FrameHeader, 'type' | 'requestId'> = NO_REQUEST): void {
     if (this.isClosed) return;
     this.counts?.failed(status);

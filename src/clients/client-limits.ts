@@ -34,7 +34,7 @@ export interface ClientLimits {
   readonly receivingWindowMs: number;
 }
 
-/** The limits of production, with the `overrides` of a test. */
+/** Returns the production limits; tests replace some with `overrides`. */
 export function clientLimits(overrides: Partial<ClientLimits> = {}): ClientLimits {
   return {
     clientsMaxCount: CLIENTS_MAX_COUNT,
@@ -55,7 +55,7 @@ export function clientLimits(overrides: Partial<ClientLimits> = {}): ClientLimit
   };
 }
 
-/** What of these limits holds for the connections themselves. */
+/** Returns the limits that apply to the connections themselves. */
 export function servedLimits(limits: ClientLimits): ServedLimits {
   const { greetingMaxCount, handshakeTimeoutMs, stallTimeoutMs, receivingWindowMs } = limits;
   return {

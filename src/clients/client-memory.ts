@@ -32,7 +32,7 @@ import {
 } from './wire/messages.js';
 import { RequestError } from './wire/request-error.js';
 
-/** Features that each node offers. */
+/** Features that every node offers. */
 const ALWAYS =
   Capability.hints |
   Capability.expiry |
@@ -50,7 +50,7 @@ export interface ClientMemoryParts {
   readonly gid?: number | undefined;
   readonly regionsMaxBytes?: number | undefined;
   readonly env: Environment;
-  /** For what clients cause. */
+  /** Rate-limited log for events that clients can cause. */
   readonly lines: SparseLog;
 }
 
@@ -61,8 +61,9 @@ export class ClientMemory {
   /** Clients by attach token in hexadecimal. */
   readonly #clients = new Map<string, ClientConnection>();
   readonly #tokens = new Map<ClientConnection, string>();
-  /** Bytes of staging memory that all clients may have, and who has them. */
+  /** Bytes of staging memory for all clients together. */
   readonly #stagingBytes: number;
+  /** The share of the staging memory that each process and user has. */
   readonly #staging: Shares;
   #listener: DescriptorListener | undefined;
 
@@ -72,13 +73,13 @@ export class ClientMemory {
     this.#staging = new Shares(this.#stagingBytes);
   }
 
-  /** Capability bits: features that this node offers to a client. */
+  /** Returns the capability bits of the features that this node offers to a client. */
   capabilitiesFor(client: ClientConnection): number {
     const shared = this.#isAble ? Capability.descriptors | Capability.staging | Capability.stagedReads : 0;
     return ALWAYS | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
   }
 
-  /** Opens a file that the client's process has open under a number. Throws {@link RequestError}. */
+  /** Opens the file that the client's process has open as descriptor `fd`. Throws {@link RequestError}. */
   async openFile(request: FileRequest, client: ClientConnection): Promise<void> {
     const { regionId, isWritable, length, fd } = request;
     if (regionId === STAGING_REGION) throw new RequestError(Status.badRequest, 'region 0 is the staging memory');
@@ -99,9 +100,9 @@ export class ClientMemory {
   }
 
   /**
-   * The process whose descriptors may be opened. If the addon knows the peer's credentials, it is the connected
-   * process, provided that it belongs to this node's user. Without the addon the client's word counts if nobody else
-   * can connect. Undefined: descriptors of no process.
+   * Returns the process whose descriptors may be opened; undefined if none may. If the addon is available, it is the
+   * connected process, provided that it belongs to this node's user. Without the addon the client's own statement is
+   * trusted, if no other user can connect.
    */
   #fileOwner(client: ClientConnection): { readonly pid?: number } | undefined {
     if (!this.#isAble) return (this.#parts.mode & 0o077) === 0 ? {} : undefined;
@@ -114,7 +115,7 @@ export class ClientMemory {
     return this.#isAble ? Math.min(CLIENT_STAGING_MAX_BYTES, Math.floor(CLIENT_STAGING_SHARE * this.#stagingBytes)) : 0;
   }
 
-  /** Number of connections and records that were refused. */
+  /** Number of refused connections and records. */
   get refusedCount(): number {
     const stats = this.#listener?.stats;
     return stats === undefined ? 0 : stats.refused + stats.malformed + stats.timedOut;
@@ -142,7 +143,7 @@ export class ClientMemory {
     this.#listener?.close();
   }
 
-  /** From now on, memory that is shown with this token belongs to the client. */
+  /** Registers the client's token: memory that is presented with it belongs to the client. */
   attach(token: Uint8Array, client: ClientConnection): void {
     const text = Buffer.from(token).toString('hex');
     this.#clients.set(text, client);
@@ -200,8 +201,8 @@ export class ClientMemory {
   }
 
   /**
-   * Maps a region. Throws {@link RequestError}, and `ArgumentError` for a descriptor that cannot be mapped; takes over
-   * the descriptor in any case.
+   * Maps a region. Takes ownership of the descriptor, even if it fails. Throws {@link RequestError}, and
+   * `ArgumentError` for a descriptor that cannot be mapped.
    */
   #addRegion(client: ClientConnection, { regionId, length, isWritable }: DescriptorRequest, fd: number): void {
     let owned = fd;
@@ -218,7 +219,7 @@ export class ClientMemory {
     }
   }
 
-  /** Bytes of regions that a client may still have. */
+  /** Returns how many more bytes may be mapped for a client. */
   #restBytes(client: ClientConnection): number {
     let mappedBytes = 0;
     for (const { regions } of this.#clients.values()) mappedBytes += regions.mappedBytes;
@@ -226,7 +227,7 @@ export class ClientMemory {
     return Math.max(0, Math.min(ownBytes, CLIENTS_REGIONS_MAX_BYTES - mappedBytes));
   }
 
-  /** Throws {@link RequestError} if a region of this length is too much. */
+  /** Throws {@link RequestError} if a region of this length exceeds the limit. */
   #checkBytes(client: ClientConnection, length: number): void {
     const restBytes = this.#restBytes(client);
     if (length <= restBytes) return;
@@ -256,7 +257,7 @@ export class ClientMemory {
     return memory;
   }
 
-  /** Throws `InvariantError` unless each client is found by its own token, and the staging memory of all is counted. */
+  /** Throws `InvariantError` unless each client is found by its own token, and all staging memory is counted. */
   verify(): void {
     let stagingBytes = 0;
     for (const [token, client] of this.#clients) {
@@ -264,7 +265,7 @@ export class ClientMemory {
       stagingBytes += client.regions.memoryOf(STAGING_REGION)?.length ?? 0;
     }
     assertEqual('client memory: tokens', this.#tokens.size, this.#clients.size);
-    // Staging memory of a client that has left counts until nothing touches it any more.
+    // Staging memory of a client that has left is counted until nothing touches it any more.
     assertAtMost(
       'client memory: staging bytes of clients, and all',
       stagingBytes,
@@ -286,7 +287,7 @@ async function mappedFile(
 ): Promise<HostRegion> {
   const handle = await openDescriptor(from, isWritable);
   try {
-    // The region needs a descriptor of its own: that of a file handle is closed with the handle.
+    // The region needs its own descriptor, because that of a file handle is closed with the handle.
     return HostRegion.map(openSync(`/proc/self/fd/${handle.fd}`, isWritable ? 'r+' : 'r'), length, {
       writable: isWritable,
     });

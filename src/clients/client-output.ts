@@ -3,24 +3,27 @@ import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
 import type { ServedConnection } from '../net/served/served-connection.js';
 import { type AnswerBody, encodeHeader, type FrameHeader, type Status } from './wire/messages.js';
 
-/** Memory for pages in the answer to one request that is being made. */
+/** Counts the memory of pages in one answer that is being built. */
 export interface AnswerPages {
-  /** Takes memory for a page; false: there is none for it now. */
+  /** Takes memory for a page; returns false if there is not enough now. */
   take(bytes: number): boolean;
-  /** Counts the pages no more: what was made waits in the socket of the client, and is counted there. */
+  /** Stops counting the pages here. After this they wait in the client's socket and are counted there. */
   end(): void;
 }
 
-/** Least memory for pages that is asked for at a time: asking costs a look at all clients. */
+/** Smallest amount of page memory to request at a time, because each request checks all clients. */
 const GRANT_MIN_BYTES = 2 ** 20;
 
-/** The answers to one client: their pages while they are being made, and all of them until the client has read them. */
+/**
+ * The answers to one client. Counts their pages while they are built, and all their bytes until the client has read
+ * them.
+ */
 export class ClientOutput {
   readonly #socket: Connection;
   readonly #served: ServedConnection;
-  /** While more than this waits, the client is given nothing further. */
+  /** Above this many unread bytes, no further request of the client is run. */
   readonly #maxBytes: number;
-  /** Whether the client may have so much more in answers; all clients share what the node has for them. */
+  /** Whether the client's answers may grow by `moreBytes`. All clients share the node's limit for answers. */
   readonly #mayHave: (moreBytes: number) => boolean;
   #makingBytes = 0;
 
@@ -35,21 +38,21 @@ export class ClientOutput {
     this.#mayHave = mayHave;
   }
 
-  /** Bytes that the client has not read yet, and those of pages in answers that are being made. */
+  /** Bytes that the client has not read yet, plus pages of answers that are being built. */
   get bytes(): number {
     return this.#served.waitingBytes + this.#makingBytes;
   }
 
   /**
-   * Whether so much waits for the client to read it, for its limit or for what all clients share, that it is given
-   * nothing further before it has read.
+   * Whether so many bytes are unread that no further request is run until the client reads. The client's own limit and
+   * the limit shared by all clients both count.
    */
   get isFull(): boolean {
     const bytes = this.#served.waitingBytes;
     return bytes > this.#maxBytes || (bytes > CLIENT_SMALL_BODY_BYTES && !this.#mayHave(0));
   }
 
-  /** Begins an answer with pages. */
+  /** Begins to count an answer with pages. */
   begin(): AnswerPages {
     let grantedBytes = 0;
     let leftBytes = 0;
@@ -73,7 +76,7 @@ export class ClientOutput {
     };
   }
 
-  /** Sends an answer; the body must not change any more. */
+  /** Sends an answer. The body must not change afterwards. */
   write({ type, requestId }: Pick<FrameHeader, 'type' | 'requestId'>, status: Status, body: AnswerBody): void {
     const socket = this.#socket;
     const pieces = body instanceof Uint8Array ? [body] : body;

@@ -46,30 +46,30 @@ export interface ClientServerOptions {
   readonly mode: number;
   /** Group of the socket; undefined: the group of this process. */
   readonly gid?: number | undefined;
-  /** Bytes of memory that are mapped for one client; undefined: as for all clients together. */
+  /** Most bytes of memory mapped for one client; undefined: the limit for all clients together. */
   readonly regionsMaxBytes?: number | undefined;
-  /** Limits that replace those of production, for tests. */
+  /** Replacements for the production limits, for tests. */
   readonly limits?: Partial<ClientLimits> | undefined;
 }
 
 export interface ClientServerParts {
   readonly env: Environment;
-  /** Knows when this process was not running. */
+  /** Tells when this process was not running. */
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   /** The users of the node, and their rights. */
   readonly users: Users;
   readonly nodeId: string;
   readonly packageVersion: string;
   /**
-   * The pages of a namespace; undefined selects the node's own. `process`: whose pins count together. Throws
-   * `ArgumentError` for an invalid one.
+   * Returns the pages of a namespace; undefined selects the node's own. Pins with the same `process` are counted
+   * together. Throws `ArgumentError` for an invalid namespace.
    */
   readonly namespaceOf: (namespace: KeyNamespace | undefined, process: string) => ClientNamespace;
-  /** Divides the time of the main loop between the clients of all doors; default: one of its own. */
+  /** Divides the time of the main loop between the clients of all doors. Default: only between those of this server. */
   readonly turns?: WorkTurns | undefined;
-  /** Tag of the node's own namespace; empty: it has none. */
+  /** Tag of the node's own namespace; empty if it has none. */
   readonly ownTag: string;
-  /** Figures of the node that it tells a client beside the client's own. */
+  /** Statistics of the node that a client gets in addition to its own. */
   readonly nodeStats: () => Readonly<Record<string, unknown>>;
 }
 
@@ -87,15 +87,15 @@ export interface ClientInfo extends ClientFigures {
 /** A namespace of attached clients. */
 export interface AttachedNamespace {
   readonly settings: KeyNamespace;
-  /** The text with which the object keys of its main pool begin, without the slash. */
+  /** Prefix of the object keys of its main pool, without the slash. */
   readonly digest: string;
-  /** The names of its clients, one for each. */
+  /** Names of its clients, one element per client. */
   readonly clients: readonly string[];
 }
 
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
-/** For the log and for the client, why it is nobody who may use the node. */
+/** Texts for clients that are refused: the reason for the log, then the message for the client. */
 const REFUSALS = {
   wrong: ['wrong token', 'the token is of no user of this node; users_file has the digests of tokens'],
   paused: ['too many wrong tokens', 'too many wrong tokens of this user of the host; try again in a few seconds'],
@@ -105,7 +105,7 @@ const REFUSALS = {
   ],
 } as const;
 
-/** A client that is turned away, and who it is, as far as that was found out. */
+/** A client that is refused, and its identity if known. */
 interface Refused {
   readonly connection: ClientConnection;
   readonly identity?: Identity;
@@ -120,17 +120,18 @@ export class ClientServer {
   readonly limits: ClientLimits;
   /** Memory for request bodies in progress, shared by all clients. */
   readonly budget: ByteBudget;
-  /** @internal What the node has paid for in the memory of clients. */
+  /** @internal Client memory that has been charged to the node. */
   readonly paid = new AbsentBudget();
-  /** Attached clients, and regions of all clients. */
+  /** Attached clients, by process and user. */
   readonly #clientShares: Shares;
+  /** Regions of all clients, by process and user. */
   readonly regionShares = new Shares(CLIENTS_REGIONS_MAX_COUNT);
   /** @internal Divides the time of the main loop between clients. */
   readonly turns: WorkTurns;
-  /** For what clients cause. */
+  /** Rate-limited log for events that clients can cause. */
   readonly lines: SparseLog;
   readonly #names = new ClientNames();
-  /** Judges the tokens of clients. */
+  /** Checks the tokens of clients. */
   readonly #tokens: PasswordCheck<Identity>;
   readonly #unwatchUsers: () => void;
   readonly connections: ServedConnections<ClientConnection>;
@@ -142,7 +143,7 @@ export class ClientServer {
   #lastConnection = 0;
   #closing: Promise<void> | undefined;
 
-  /** Listens. Throws `ConfigError` if the path cannot be used. */
+  /** Starts to listen. Throws `ConfigError` if the path cannot be used. */
   static async listen(options: ClientServerOptions, parts: ClientServerParts): Promise<ClientServer> {
     const server = new ClientServer(options, parts);
     await server.#listen();
@@ -192,7 +193,7 @@ export class ClientServer {
   }
 
   /**
-   * Ends all connections. Resolves when nothing touches the memory of clients any more, and the sockets are removed.
+   * Ends all connections. Resolves when nothing touches the memory of clients any more and the sockets are removed.
    * Idempotent.
    */
   close(): Promise<void> {
@@ -238,12 +239,12 @@ export class ClientServer {
     this.connections.add(new ClientConnection(socket, this, { sharer, credentials }));
   }
 
-  /** A client was closed to make way for others. */
+  /** Called when a client was closed to make room for others. */
   replaced(client: ClientConnection): void {
     this.#refused(client.served.reason, { connection: client });
   }
 
-  /** Counts a client that is turned away, and says so. `reason` is constant, `detail` may be of the client. */
+  /** Counts and logs a refused client. `reason` is a constant text; `detail` may contain text of the client. */
   #refused(reason: string, { connection, identity }: Refused, detail?: string): void {
     const { name, sharer } = connection;
     this.#refusedCount++;
@@ -257,13 +258,16 @@ export class ClientServer {
     this.#parts.env.audit?.record({ action: 'attach', door: 'client', outcome: 'refused', actor, reason, detail });
   }
 
-  /** The error for a client that is turned away. */
+  /** Records that a client is refused, and returns the error for it. */
   #refusal(status: Status, reason: string, text: string, refused: Refused): RequestError {
     this.#refused(reason, refused, text);
     return new RequestError(status, text);
   }
 
-  /** @internal Whether a client's answers with so much more are within its share, so that others can be answered. */
+  /**
+   * @internal Whether the client's answers may grow by `moreBytes` within its share, so that others can still be
+   * answered.
+   */
   mayHaveAnswers(client: ClientConnection, moreBytes: number): boolean {
     const shares = new Shares(this.limits.allOutputMaxBytes);
     for (const { sharer, answerBytes } of this.connections) {
@@ -285,7 +289,7 @@ export class ClientServer {
       const text = 'the name of a client has 1 to 64 characters of A-Z a-z 0-9 . _ - : @ /';
       throw this.#refusal(Status.refused, 'wrong name', text, { connection });
     }
-    // Requests that the same process had in progress before are over when this is answered, as PROTOCOL.md promises.
+    // PROTOCOL.md promises that earlier requests of the same process are over before HELLO is answered.
     const before = this.connections.ending().filter((client) => client.pid === pid && client.name === name);
     await Promise.all(before.map(({ served }) => served.whenEnded()));
     if (connection.isClosed) throw new RequestError(Status.refused, 'the connection has ended');
@@ -336,14 +340,14 @@ export class ClientServer {
     return this.#memory.openFile(request, client);
   }
 
-  /** @internal What a client is told about itself and the node. */
+  /** @internal Statistics that a client gets about itself and the node. */
   statsOf(client: ClientConnection): unknown {
     return { client: this.#infoOf(client), node: this.#parts.nodeStats() };
   }
 
   /**
-   * @internal Tells the attached clients of a name, whose namespaces the asking one may use, their fingerprint. Returns
-   * their number.
+   * @internal Tells the attached clients of this name their fingerprint, if the asking client may use their namespaces.
+   * Returns the number of clients that were told.
    */
   tellFingerprint({ client, fingerprint }: FingerprintRequest, { access: asking }: ClientConnection): number {
     const isMeant = ({ name, access }: ClientConnection) => name === client && access && asking?.reaches(access);
@@ -353,14 +357,15 @@ export class ClientServer {
     return count;
   }
 
-  /** The number of the next client, counting from 1; 0 is the node's own program. */
+  /** Returns the number of the next client, counting from 1; 0 is the node's own program. */
   #nextCaller(): number {
     this.#lastCaller = (this.#lastCaller % (STORE_CALLERS_COUNT - 1)) + 1;
     return this.#lastCaller;
   }
 
   /**
-   * Identifies the client: by its token if it shows one, else by the user of its process. Throws {@link RequestError}.
+   * Identifies the client: by its token if it presents one, else by the user of its process. Throws {@link
+   * RequestError}.
    */
   #identityOf({ token }: HelloRequest, connection: ClientConnection): Identity {
     const { uid } = connection.credentials ?? {};
@@ -374,7 +379,8 @@ export class ClientServer {
   #namespaceOf(namespace: KeyNamespace | undefined, identity: Identity, connection: ClientConnection) {
     const tag = namespace === undefined ? this.#parts.ownTag : (namespace.tag ?? '');
     try {
-      // Before the namespace is used: a tag's namespaces are limited, and others must not use them up.
+      // Rights are checked before the namespace is used: a tag has a limit of namespaces, and others must not use it
+      // up.
       const access = new ClientAccess(identity, tag, (action, detail) => {
         const actor = actorOf(connection, identity);
         const event = { action, door: 'client', outcome: 'refused', actor, namespace: tag } as const;
@@ -391,13 +397,13 @@ export class ClientServer {
     }
   }
 
-  /** A client's connection is closed. */
+  /** Called when a client's connection is closed. */
   closed(connection: ClientConnection): void {
     if (this.#views.delete(connection)) this.#clientShares.giveBack(connection.sharer, 1);
     this.#memory.detach(connection);
   }
 
-  /** @internal Nothing of a closed connection is in progress any more. */
+  /** @internal Called when nothing of a closed connection is in progress any more. */
   ended(connection: ClientConnection): void {
     const { reason } = connection.served;
     if (connection.counts === undefined) return;

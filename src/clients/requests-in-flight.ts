@@ -4,14 +4,14 @@ import type { CallTime } from '../store/call/call-options.js';
 import type { ClientLimits } from './client-limits.js';
 import { type FrameHeader, RequestType } from './wire/messages.js';
 
-/** A request that was received and not answered. */
+/** A request that was received and not answered yet. */
 export interface ClientRequest {
   readonly header: FrameHeader;
   readonly body: Buffer;
   readonly time: CallTime;
   readonly abort: AbortController;
   readonly cancelDeadline: () => void;
-  /** Gives back the memory that was reserved for its body. */
+  /** Returns the memory that was reserved for its body. */
   readonly giveBack: () => void;
   /** Bytes of the body if no memory was reserved for it. */
   readonly smallBytes: number;
@@ -19,20 +19,20 @@ export interface ClientRequest {
   readonly onAnswered: (() => void)[];
 }
 
-/** The parts of a new request; `giveBack` is left out if no memory was reserved for its body. */
+/** The parts of a new request; `giveBack` is missing if no memory was reserved for its body. */
 export type RequestBeginning = Pick<ClientRequest, 'header' | 'body'> &
   Partial<Pick<ClientRequest, 'time' | 'abort' | 'cancelDeadline' | 'giveBack'>>;
 
-/** The time of requests that wait for others, and do nothing themselves. */
+/** Time limit of requests that only wait for others: none. */
 const ENDLESS: CallTime = { askedMs: 0, isOver: () => false };
 
 /**
- * The requests of one client that were received and not answered: a few run, the others wait for their turn; HELLO and
- * fences do neither. EVENTS runs beside those few: it waits for something to happen, and must not keep others from
+ * The requests of one client that were received and not answered yet. A few run, the others wait in a queue. HELLO and
+ * fences do neither. EVENTS runs in addition to the few: it waits for something to happen and must not keep others from
  * running.
  *
- * Accounting: those that wait and those that run are in flight. The connection counts all but fences, with the bodies
- * for which no memory was reserved, and is held while a request runs.
+ * Accounting: waiting and running requests are in flight. The connection counts all requests except fences, and the
+ * bodies for which no memory was reserved. It is held while a request runs.
  */
 export class RequestsInFlight {
   readonly #limits: ClientLimits;
@@ -43,8 +43,9 @@ export class RequestsInFlight {
   readonly #running = new Set<ClientRequest>();
   #fenceCount = 0;
   #bytesRunningCount = 0;
-  /** EVENTS in flight, and those of them that run. */
+  /** EVENTS requests in flight. */
   #eventsCount = 0;
+  /** EVENTS requests that are running. */
   #eventsRunningCount = 0;
 
   constructor(limits: ClientLimits, served: ServedConnection) {
@@ -73,16 +74,16 @@ export class RequestsInFlight {
     return [...this.#byId.values()];
   }
 
-  /** The requests that a fence for request `id` waits for; with `id` 0, that are all earlier ones. */
+  /** Returns the requests that a fence for request `id` waits for; with `id` 0, all earlier requests. */
   awaitedBy(id: number): ClientRequest[] {
-    // Other fences need not be awaited: the requests that they wait for are awaited here, too. EVENTS touches no memory
-    // of the client.
+    // Other fences need not be awaited, because the requests that they wait for are awaited here, too. EVENTS touches
+    // no memory of the client.
     const isAwaited = (request: ClientRequest): boolean => !isFence(request) && !isForEvents(request);
     const of = id === 0 ? this.all().filter(isAwaited) : [this.get(id)];
     return of.filter((request) => request !== undefined);
   }
 
-  /** The reason why one more request is too much, or undefined. `isReserved`: memory is reserved for its body. */
+  /** Returns why one more request is too much, or undefined. `isReserved`: memory is reserved for its body. */
   tooMuch(type: number, body: Buffer, isReserved: boolean): string | undefined {
     if (type === RequestType.events && this.#eventsCount > 0) return 'an EVENTS is in flight, no more are allowed';
     const { inFlightMaxCount, smallBodiesMaxBytes } = this.#limits;
@@ -130,7 +131,7 @@ export class RequestsInFlight {
     this.#waiting.push(request);
   }
 
-  /** Takes the next request out of the queue to run it; undefined if none waits, or enough are running. */
+  /** Takes the next request out of the queue to run it; undefined if none waits or enough are running. */
   runNext(): ClientRequest | undefined {
     const isFull = this.#running.size - this.#eventsRunningCount >= this.#limits.runningMaxCount;
     const isBytesFull = this.#bytesRunningCount >= this.#limits.bytesRunningMaxCount;
@@ -141,7 +142,7 @@ export class RequestsInFlight {
     return next;
   }
 
-  /** Takes this request out of the queue to run it, whatever else runs. False if it was not queued. */
+  /** Takes this request out of the queue to run it, whatever else runs. Returns false if it was not queued. */
   runNow(request: ClientRequest): boolean {
     const index = this.#waiting.indexOf(request);
     if (index < 0) return false;
@@ -153,7 +154,7 @@ export class RequestsInFlight {
     return true;
   }
 
-  /** Removes a request that has run. It holds the connection until it is {@link answered}. */
+  /** Removes a request that has run. The request holds the connection until {@link answered} is called. */
   ended(request: ClientRequest): void {
     if (this.#running.delete(request)) {
       this.#bytesRunningCount -= Number(isForBytes(request));
@@ -162,12 +163,12 @@ export class RequestsInFlight {
     this.settle(request);
   }
 
-  /** A request that has run is answered, and what waited for it. */
+  /** Called when a request that has run is answered, and so are the fences that waited for it. */
   answered(): void {
     this.#served.letGo();
   }
 
-  /** Removes all requests that do not run, and never will. */
+  /** Removes all requests that are not running. They will never run. */
   dropWaiting(): void {
     this.#waiting.length = 0;
     for (const request of this.all()) if (!this.#running.has(request)) this.settle(request);

@@ -1,7 +1,7 @@
 import { lstatSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-/** The facts that decide where the socket is. */
+/** The facts that determine where the socket is. */
 export interface RuntimeFolderParts {
   /** `XDG_RUNTIME_DIR` of the environment. */
   readonly runtimeFolder?: string | undefined;
@@ -10,9 +10,9 @@ export interface RuntimeFolderParts {
 }
 
 /**
- * The default path of a node's client socket, where `meshcache node` creates it and clients look for it: in the user's
- * run-time folder, as systemd sets it; in /run for root; else in a folder of the user in /tmp. The n-th node of a user
- * has `node-<n>.sock`.
+ * Returns the default path of a node's client socket, where `meshcache node` creates it and clients look for it. It is
+ * in the user's runtime folder as set by systemd, in /run for root, or else in a folder of the user in /tmp. The n-th
+ * node of a user has `node-<n>.sock`.
  */
 export function defaultClientSocket({ runtimeFolder, uid }: RuntimeFolderParts, nth = 1): string {
   const name = nth === 1 ? 'node.sock' : `node-${nth}.sock`;
@@ -20,7 +20,7 @@ export function defaultClientSocket({ runtimeFolder, uid }: RuntimeFolderParts, 
   return uid === 0 ? join('/run/meshcache', name) : join(`/tmp/meshcache-${uid}`, name);
 }
 
-/** The facts for this process. */
+/** The facts of this process. */
 export function ownRuntimeFolder(): RuntimeFolderParts {
   return { runtimeFolder: process.env.XDG_RUNTIME_DIR, uid: process.geteuid?.() ?? 0 };
 }
@@ -29,12 +29,13 @@ const WRITABLE_BY_OTHERS = 0o022;
 const ROOT_UID = 0;
 
 /**
- * Why a socket at `path` may have been put there by another user, who could answer with pages of their own; an empty
- * string if it cannot, and for a path that is not in the default folder: whoever names a path vouches for it.
+ * Returns why the socket at `path` may have been put there by another user, who could answer with pages of their own.
+ * Returns an empty string if that is impossible, or if the path is not in the default folder: a caller who names a path
+ * vouches for it.
  *
- * In /tmp anybody can make the folder of a user who has none yet. So where others may write into its parent, it must
- * belong to the user or to root, and be closed to others. A folder that is so cannot be replaced by others: /tmp is
- * sticky.
+ * In /tmp, anyone can create the folder of a user who has none yet. Therefore, if others may write into the parent
+ * folder, the folder itself must belong to the user or to root, and be closed to others. Others cannot replace such a
+ * folder, because /tmp is sticky.
  */
 export function distrustOf(path: string, parts: RuntimeFolderParts): string {
   const folder = dirname(path);

@@ -2,30 +2,31 @@ import type { HostRegion } from './host-region.js';
 import { RegionTable } from './region-table.js';
 
 /**
- * The host addresses of this process (in a worker thread: of that thread), and the regions that they belong to.
+ * The host addresses of this process (in a worker thread: of that thread), and the regions they belong to.
  *
  *       0          2^47                                                   2^53
  *       | real pointers | region | guard | region | guard | ... never reused |
  *
- * With the native addon every address is a real pointer. Without it addresses are synthetic: above every real
+ * With the native addon, every address is a real pointer. Without it, addresses are synthetic: above every real
  * user-space pointer and below 2^53, so that a number holds them exactly. A synthetic region starts at a multiple of 2
- * MiB, at least 2 MiB after the end of the region before it, so that an address that runs off the end of one region
- * never lands in another. The synthetic addresses of a freed region are never used again.
+ * MiB, at least 2 MiB after the end of the previous region, so that an address that runs off the end of one region
+ * never falls into another. Synthetic addresses of freed regions are never reused.
  *
- * This registry is process-wide on purpose: an address must mean one thing everywhere in a process. Like malloc's heap
+ * This registry is process-wide on purpose: an address must mean the same everywhere in a process. Like malloc's heap
  * it holds every region until `HostRegion.free()`.
  */
 const FIRST_ADDRESS = 2 ** 47;
 const END_ADDRESS = 2 ** 53;
 const ALIGNMENT_BYTES = 2 ** 21;
 
-/** Regions with memory of their own, which never overlap, and wrapped regions, which may lie within any other. */
+/** Regions with their own memory, which never overlap. */
 const allocated = new RegionTable();
+/** Wrapped regions, which may lie within any other region. */
 const wrapped = new RegionTable();
 /** Start of the next synthetic region. */
 let nextAddress = FIRST_ADDRESS;
 
-/** Reserves an address range for `length` bytes, for good. Undefined: no addresses are left. */
+/** Reserves an address range for `length` bytes forever. Returns undefined if no addresses are left. */
 export function reserveAddresses(length: number): number | undefined {
   const start = nextAddress;
   const end = Math.ceil((start + length) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES + ALIGNMENT_BYTES;
@@ -45,8 +46,8 @@ export function removeRegion(region: HostRegion): void {
 }
 
 /**
- * A live region that contains all of `length` bytes (0 is allowed) from `addr` on; null: no such region. A region with
- * memory of its own is preferred, so that temporarily wrapping a part of it changes nothing.
+ * Returns a live region that contains all of `length` bytes (0 is allowed) from `addr` on; null if there is none.
+ * Regions with their own memory are preferred, so that temporarily wrapping a part of one changes nothing.
  */
 export function regionOf(addr: number, length: number): HostRegion | null {
   if (!(length >= 0)) return null;
@@ -54,8 +55,8 @@ export function regionOf(addr: number, length: number): HostRegion | null {
 }
 
 /**
- * Views of `length` bytes from `addr` on, in order: one, or several where the range crosses a boundary between
- * segments. Null when the range does not lie in one live region. The views are the region's memory, not copies.
+ * Returns views of `length` bytes from `addr` on, in order: one, or several if the range crosses segment boundaries.
+ * Returns null if the range does not lie in one live region. The views are the region's memory, not copies.
  */
 export function resolve(addr: number, length: number): Uint8Array[] | null {
   const region = regionOf(addr, length);

@@ -18,33 +18,33 @@ export interface SessionTags {
   readonly received: FrameTags;
 }
 
-/** The tags under the keys of a connection; undefined without keys. */
+/** Creates the tags for the keys of a connection; undefined without keys. */
 export function tagsUnder(keys: SessionKeys | undefined): SessionTags | undefined {
   return keys && { sent: new FrameTags(keys.sent), received: new FrameTags(keys.received) };
 }
 
 /**
- * The tags of one direction, frame by frame and part by part: the sender makes them, and the receiver makes the same
- * ones to compare.
+ * Computes the tags of one direction, frame by frame and part by part. The sender writes them; the receiver computes
+ * the same ones to compare.
  */
 export class FrameTags {
   readonly #tagger: NativeFrameTagger;
   readonly #made = Buffer.alloc(TAG_BYTES);
-  /** Number of the next frame. It stays exact: 2^53 frames do not pass through one connection. */
+  /** Number of the next frame. It stays exact, because no connection carries 2^53 frames. */
   #nextFrame = 0;
 
   constructor(key: KeyObject) {
     this.#tagger = loadNative().addon?.createFrameTagger(key.export()) ?? new CipherTagger(key);
   }
 
-  /** Begins the next frame. To be called once for each, before its tags. */
+  /** Begins the next frame. Must be called once for each frame, before its tags. */
   begin(): void {
     this.#nextFrame++;
   }
 
   /**
-   * Begins the tag of a part of the present frame, whose bytes come in pieces. A tag that was begun and not ended is
-   * given up. Each part has one tag.
+   * Begins the tag of a part of the current frame; its bytes follow in pieces. A tag that was begun and not ended is
+   * discarded. Each part has one tag.
    */
   beginPart(index: number): void {
     this.#tagger.begin(this.#nextFrame - 1, index);
@@ -66,14 +66,15 @@ export class FrameTags {
   }
 
   /**
-   * Begins the next frame, of one part whose bytes are all of `bytes` but the last TAG_BYTES, and writes its tag there.
+   * Begins the next frame, which consists of one part: all of `bytes` except the last TAG_BYTES, where the tag is
+   * written.
    */
   tagFrame(index: number, bytes: Uint8Array): void {
     this.begin();
     this.tagPart(index, bytes);
   }
 
-  /** Writes the tag of the part that is all of `bytes` but the last TAG_BYTES there. */
+  /** Tags the part that is all of `bytes` except the last TAG_BYTES, where the tag is written. */
   tagPart(index: number, bytes: Uint8Array): void {
     const tagAt = bytes.length - TAG_BYTES;
     this.beginPart(index);
@@ -81,7 +82,7 @@ export class FrameTags {
     this.endPart(bytes, tagAt);
   }
 
-  /** Whether `bytes` end with the tag of the part that is all of them before it. */
+  /** Whether the last TAG_BYTES of `bytes` are the correct tag of the part before them. */
   isTagged(index: number, bytes: Uint8Array): boolean {
     const tagAt = bytes.length - TAG_BYTES;
     this.beginPart(index);
@@ -90,7 +91,7 @@ export class FrameTags {
   }
 }
 
-/** Does without the addon what that does, by a cipher object for each tag. */
+/** Replaces the addon's tagger when there is no addon; creates a cipher object for each tag. */
 class CipherTagger implements NativeFrameTagger {
   readonly #key: KeyObject;
   readonly #nonce = Buffer.alloc(NONCE_BYTES);

@@ -11,7 +11,7 @@ import { closeReceived } from '../native/unix-sockets.js';
 import { addRegion, removeRegion, reserveAddresses } from './address-space.js';
 import { addressOf, nativeSegments } from './native-memory.js';
 
-/** Size of an operating system page: touching one byte of a page makes the operating system provide its memory. */
+/** Size of an operating system page. Touching one byte of a page makes the operating system provide its memory. */
 const OS_PAGE_BYTES = 4096;
 /** Threads for prefaulting; more do not make the operating system provide memory any faster. */
 const PREFAULT_MAX_THREADS = 16;
@@ -22,9 +22,9 @@ const MAPPED_MAX_BYTES = 2 ** 47;
 const ALLOCATE_OPTIONS: ReadonlySet<string> = new Set(['hugePages', 'shared']);
 const MAP_OPTIONS: ReadonlySet<string> = new Set(['writable']);
 
-/** The system call that makes memory which other processes can map, as errors of the addon name it. */
+/** The system call that creates memory other processes can map, as named in errors of the addon. */
 const MEMORY_FILE_CALL = 'memfd_create';
-/** What a call that is forbidden fails with; ENOSYS is also that of a kernel before 3.17. */
+/** Error codes of a forbidden system call. ENOSYS also occurs on kernels before 3.17. */
 const FORBIDDEN: ReadonlySet<string> = new Set(['EPERM', 'EACCES', 'ENOSYS']);
 
 /** Kind of memory to allocate; ignored without the native addon. */
@@ -41,10 +41,10 @@ interface RegionMemory {
   readonly start: number;
   readonly length: number;
   readonly kind: 'native' | 'mapped' | 'shared' | 'wrapped';
-  /** Descriptor of the memfd of memory that other processes can map; -1: no memfd. */
+  /** Descriptor of the memfd if other processes can map the memory, else -1. */
   readonly fd: number;
   readonly isWritable: boolean;
-  /** Gives the memory back, as far as no view holds it. */
+  /** Releases the memory. Views that are still held keep their part of it. */
   release(): void;
 }
 
@@ -75,17 +75,17 @@ export class HostRegion implements Disposable {
   readonly start: number;
   /** Length in bytes. */
   readonly length: number;
-  /** Distance in bytes between boundaries that no view crosses; `length` when there is one segment. */
+  /** Distance in bytes between boundaries that no view crosses; `length` if there is only one segment. */
   readonly segmentBytes: number;
   /** Whether the memory belongs to the caller, see {@link wrap}. Wrapped regions may overlap any others. */
   readonly isWrapped: boolean;
   /** Whether the memory belongs to the addon, so that its addresses are real pointers. */
   readonly isNative: boolean;
-  /** Whether other threads of the process can see the memory: it is no ArrayBuffer that was wrapped. */
+  /** Whether other threads of the process can see the memory; false only for a wrapped ArrayBuffer. */
   readonly isShared: boolean;
   /** Whether the memory is a file of another process, see {@link map}. */
   readonly isMapped: boolean;
-  /** Whether the memory may be written into. Writing into a region that was mapped for reading kills the process. */
+  /** Whether the memory may be written. Writing to a region that was mapped for reading kills the process. */
   readonly isWritable: boolean;
   #liveFlag: Int32Array<SharedArrayBuffer> | undefined;
   #segments: readonly Uint8Array[];
@@ -112,9 +112,9 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Allocates `length` bytes of zero-filled memory, visible to all threads of the process. The operating system
-   * provides it when it is touched: see {@link prefault}. Throws {@link ArgumentError} for a length that is no whole
-   * number of at least 1, or that cannot be allocated.
+   * Allocates `length` bytes of zero-filled memory that all threads of the process can see. The operating system
+   * provides the memory when it is touched: see {@link prefault}. Throws {@link ArgumentError} if `length` is not a
+   * whole number of at least 1, or cannot be allocated.
    */
   static allocate(length: number, options: HostRegionOptions = {}): HostRegion {
     if (!Number.isSafeInteger(length) || length < 1) {
@@ -135,7 +135,7 @@ export class HostRegion implements Disposable {
     }
   }
 
-  /** @internal Allocates a region from `host` instead, for a node's pool. */
+  /** @internal Allocates a region with memory of `host`, for a node's pool. Falls back to {@link allocate}. */
   static allocateFrom(host: Pick<Host, 'allocate'>, length: number): HostRegion {
     let memory: HostMemory | undefined;
     try {
@@ -149,9 +149,9 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * @internal Maps the first `length` bytes of the file at `path` for writing; a later process finds them again. The
-   * memory is that of `host` instead, if it keeps any. Throws as {@link map} does, or with the system's error if the
-   * file cannot be opened.
+   * @internal Maps the first `length` bytes of the file at `path` for writing, so that a later process finds them
+   * again. If `host` keeps memory itself, its memory is used instead. Throws as {@link map} does, or with the system's
+   * error if the file cannot be opened.
    */
   static keep(host: Pick<Host, 'keep'>, path: string, length: number): HostRegion {
     const memory = host.keep?.(path, length);
@@ -191,9 +191,9 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Wraps existing memory. It stays the caller's, and must not be resized or transferred before `free()`. The same
-   * memory may be wrapped several times. Memory that is not a SharedArrayBuffer can be a destination of reads, but
-   * cannot be served to peers, and large pages in it are copied on the calling thread.
+   * Wraps existing memory. The memory still belongs to the caller, and must not be resized or transferred before
+   * `free()`. The same memory may be wrapped several times. Memory that is not a SharedArrayBuffer can be a destination
+   * of reads, but cannot be served to peers, and large pages in it are copied on the calling thread.
    */
   static wrap(memory: ArrayBuffer | SharedArrayBuffer | ArrayBufferView): HostRegion {
     const view = viewOf(memory);
@@ -211,8 +211,8 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * @internal One element: 1 while the region is live, 0 once it is freed. Other threads may watch it. Made on demand:
-   * a region that wraps the memory of one call needs none, and shared memory is slow to make.
+   * @internal One element: 1 while the region is live, 0 once it is freed. Other threads may watch it. It is created on
+   * demand, because shared memory is slow to create and a region that wraps the memory of one call does not need it.
    */
   get liveFlag(): Int32Array<SharedArrayBuffer> {
     this.#liveFlag ??= new Int32Array(new SharedArrayBuffer(4)).fill(this.isLive ? 1 : 0);
@@ -228,8 +228,8 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Whether the file of a mapped region is shorter than the region, or was when an access noticed it: some bytes are
-   * not real contents. It never becomes false again. After the region is freed: the last known state.
+   * Whether the file of a mapped region is shorter than the region, or was when an access noticed it, so that some
+   * bytes are not real contents. Once true, it stays true. After the region is freed it returns the last known state.
    */
   isDamaged(): boolean {
     if (this.#wasDamaged || !this.isLive || !this.isNative) return this.#wasDamaged;
@@ -275,10 +275,10 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Makes the operating system provide all of the memory. The bytes stay as they are, even while other threads write.
-   * With the addon several threads do this beside the calling one; without it the calling thread does it before this
-   * returns, in about a second for each GiB. Rejects when the memory is not available. The region may be freed
-   * meanwhile. Throws {@link ArgumentError} for a region that is not writable.
+   * Makes the operating system provide all of the memory. The bytes are not changed, even while other threads write.
+   * With the addon, several other threads do this; without it, the calling thread does it before this returns, in about
+   * a second per GiB. Rejects if the memory is not available. The region may be freed in the meantime. Throws {@link
+   * ArgumentError} for a region that is not writable.
    */
   async prefault(): Promise<void> {
     this.#checkRange(0, this.length);
@@ -304,17 +304,17 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Makes the operating system provide the memory of `length` bytes from `offset` on, at the expense of this process.
-   * The bytes stay.
+   * Makes the operating system provide the memory of `length` bytes from `offset` on and charge it to this process. The
+   * bytes are not changed.
    */
   touch(offset: number, length: number): void {
     for (const view of this.views(offset, length)) touch(view);
   }
 
   /**
-   * Calls `callback` once when the region is freed: at the start of `free()`, while the memory is still there. Returns
-   * a function that removes the callback (harmless afterwards). Throws {@link ArgumentError} when the region is freed
-   * already.
+   * Calls `callback` once when the region is freed: at the start of `free()`, while the memory still exists. Returns a
+   * function that removes the callback; calling it later is harmless. Throws {@link ArgumentError} if the region is
+   * already freed.
    */
   onFree(callback: () => void): () => void {
     this.#checkRange(0, 0);
@@ -326,13 +326,13 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Gives the memory back. Its addresses are invalid from now on, for reads and for peers; views handed out before stay
-   * valid (they hold the memory). Idempotent. An error of a callback of {@link onFree} is thrown after everything is
+   * Frees the memory. Its addresses become invalid for reads and for peers. Views handed out before stay valid, because
+   * they hold the memory. Idempotent. An error thrown by a callback of {@link onFree} is thrown after everything is
    * done.
    *
-   * Memory that other processes share, mapped or allocated with `shared`, goes back right after the callbacks, and its
-   * file is closed: views handed out before show zeros then, and may be written over. More than 16 MiB go back a little
-   * later, on another thread, because the operating system needs time in proportion.
+   * Memory that other processes share (mapped, or allocated with `shared`) is released right after the callbacks, and
+   * its file is closed: views handed out earlier then show zeros, and may be overwritten. More than 16 MiB are released
+   * a little later on another thread, because the operating system needs time in proportion.
    */
   free(): void {
     if (!this.isLive) return;
@@ -358,7 +358,7 @@ export class HostRegion implements Disposable {
     this.free();
   }
 
-  /** Calls the callbacks; returns the errors that they have thrown. */
+  /** Calls the callbacks; returns the errors that they threw. */
   #callBack(): unknown[] {
     const callbacks = [...this.#freeCallbacks];
     this.#freeCallbacks.clear();
@@ -374,7 +374,8 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Segment of an offset. The end of the region belongs to the last segment, so that a range of 0 bytes there is valid.
+   * Returns the segment of an offset. The end of the region belongs to the last segment, so that an empty range there
+   * is valid.
    */
   #segmentIndexOf(offset: number): number {
     return Math.min(Math.floor(offset / this.segmentBytes), this.#segments.length - 1);
@@ -390,14 +391,14 @@ export class HostRegion implements Disposable {
   }
 }
 
-/** Segments that the addon is prefaulting; this set keeps their memory even if the region is freed. */
+/** Segments that the addon is prefaulting. This set keeps their memory alive even if the region is freed. */
 const beingPrefaulted = new Set<{ readonly segments: readonly Uint8Array[] }>();
 
 function noMemory(length: number, cause: unknown): ArgumentError {
   return new ArgumentError(`HostRegion.allocate: cannot allocate ${length} bytes: ${whyNot(cause)}`, { cause });
 }
 
-/** Why there is no memory, and what to do about a system that forbids memory of the kind that was asked for. */
+/** Explains why there is no memory, and what to do if the system forbids the requested kind of memory. */
 function whyNot(cause: unknown): string {
   const { call, errno = 0, message } = cause as { call?: string; errno?: number; message: string };
   const code = errno === 0 ? '' : getSystemErrorName(-errno);
@@ -408,7 +409,7 @@ function whyNot(cause: unknown): string {
 /** Fields that all wrapped regions share. */
 const WRAPPED = { kind: 'wrapped', fd: -1, isWritable: true, release() {} } as const;
 
-/** Fields that all regions share whose memory a host has allocated. */
+/** Fields that are the same for all regions with memory of a host. */
 const GIVEN = { kind: 'shared', fd: -1, isWritable: true } as const;
 
 function nativeMemory(addon: NativeAddon, length: number, options: HostRegionOptions): RegionMemory {
@@ -417,7 +418,7 @@ function nativeMemory(addon: NativeAddon, length: number, options: HostRegionOpt
   return { ...viewsOf(addon, memory), length, kind: 'native', fd: memory.fd, isWritable: true };
 }
 
-/** Maps a file; calls `taken` when the memory has taken over the descriptor. */
+/** Maps a file. Calls `taken` once the memory owns the descriptor. */
 function mappedMemory(
   fd: number,
   length: number,

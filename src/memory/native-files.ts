@@ -2,7 +2,10 @@ import type { FileCaller } from '../base/environment/files.js';
 import { loadNative } from '../native/addon/loader.js';
 import { addressOf } from './native-memory.js';
 
-/** Calls by threads of the addon, which cost less than those of the environment; undefined without the addon. */
+/**
+ * Returns file calls that run on threads of the addon and cost less than those of the environment; undefined without
+ * the addon.
+ */
 export function nativeCalls(): FileCaller | undefined {
   const { addon } = loadNative();
   if (addon === null) return undefined;

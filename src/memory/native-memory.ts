@@ -8,8 +8,8 @@ import type { NativeAddon } from '../native/addon/contract.js';
 const baseAddresses = new WeakMap<ArrayBufferLike, number>();
 
 /**
- * Views, one for each segment, of the memory that the addon has allocated or mapped at `addr`. They keep the memory
- * alive. Throws when there is no such memory.
+ * Returns views, one per segment, of the memory that the addon has allocated or mapped at `addr`. They keep the memory
+ * alive. Throws if there is no such memory.
  */
 export function nativeSegments(addon: NativeAddon, addr: number): Uint8Array[] {
   let start = addr;
@@ -29,12 +29,15 @@ export function addressOf(addon: NativeAddon, view: Uint8Array): number {
   return addr;
 }
 
-/** Buffers that are nobody else's yet, or are lent for a while by somebody who leaves them alone. */
+/**
+ * Buffers that nobody can transfer for now: they have not been handed out yet, or are lent by an owner who leaves them
+ * alone.
+ */
 const heldInPlace = new WeakSet<ArrayBufferLike>();
 
 /**
- * States that nobody transfers the memory of these views until the returned function is called: other threads may work
- * on it until then. The caller must have made the memory itself, and hand it out only afterwards.
+ * Declares that nobody transfers the memory of these views until the returned function is called, so that other threads
+ * may use it until then. The caller must have created the memory itself and must not hand it out earlier.
  */
 export function holdInPlace(views: readonly Uint8Array[]): () => void {
   for (const { buffer } of views) heldInPlace.add(buffer);
@@ -44,8 +47,8 @@ export function holdInPlace(views: readonly Uint8Array[]): () => void {
 }
 
 /**
- * Whether the memory stays for as long as the view is held: it cannot be transferred to another owner that may free it,
- * or is not for now.
+ * Whether the memory stays while the view is held: it cannot be transferred to another owner who might free it, or at
+ * least not for now.
  */
 export function staysInPlace(view: Uint8Array): boolean {
   return view.buffer instanceof SharedArrayBuffer || heldInPlace.has(view.buffer);

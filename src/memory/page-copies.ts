@@ -4,22 +4,22 @@ import { loadNative } from '../native/addon/loader.js';
 import { crc32 } from './checksum.js';
 import { addressOf, staysInPlace } from './native-memory.js';
 
-/** Numbers that describe a piece to the addon: destination, source, length. */
+/** Numbers per piece in the addon's format: destination, source, length. */
 const PIECE_COLUMNS = 3;
-/** Least total for a copy by the addon: calling it takes as long as copying less. */
+/** Smallest total that is copied by the addon; copying less takes no longer than the call. */
 const COPY_NATIVE_MIN_BYTES = 16 * 2 ** 10;
 
-/** Whether other threads can copy. */
+/** Whether pages can be copied on other threads. */
 export function canCopyOffThread(): boolean {
   return loadNative().addon !== null;
 }
 
-/** Copies that run on other threads; this set keeps their memory even if their regions are freed meanwhile. */
+/** Copies that are running on other threads. This set keeps their memory alive even if their regions are freed. */
 const running = new Set<PageCopies>();
 
 /**
- * Pages to be copied, with a CRC-32 of the bytes written at each destination. With the addon all of them take one pass
- * over memory, if wanted on other threads. Use it once.
+ * Copies pages and computes a CRC-32 of the bytes written at each destination. With the addon this takes one pass over
+ * memory for all pages, optionally on other threads. Each object is used once.
  */
 export class PageCopies {
   readonly #sources: Uint8Array[] = [];
@@ -28,7 +28,7 @@ export class PageCopies {
   readonly #isSummed: boolean;
   #bytes = 0;
 
-  /** With `isSummed` false (default true) checksums are not needed, and the returned ones are undefined. */
+  /** With `isSummed` false (default: true) no checksums are computed, and the returned ones are meaningless. */
   constructor({ isSummed = true }: { readonly isSummed?: boolean } = {}) {
     this.#isSummed = isSummed;
   }
@@ -44,7 +44,7 @@ export class PageCopies {
     this.#pieceCounts.push(this.#sources.length - before);
   }
 
-  /** Copies now; returns one checksum for each page. */
+  /** Copies at once; returns one checksum per page. */
   run(): Uint32Array {
     if (this.#sources.length === 0) return new Uint32Array(this.#pieceCounts.length);
     const { addon } = loadNative();
@@ -55,8 +55,9 @@ export class PageCopies {
   }
 
   /**
-   * Copies on other threads if possible, else at once: it needs the addon, and memory that cannot be taken away
-   * meanwhile. Regions may be freed meanwhile; their memory is kept until the promise has resolved.
+   * Copies on other threads if possible, else at once. Other threads need the addon, and memory that cannot be
+   * transferred in the meantime. Regions may be freed in the meantime; their memory is kept until the promise has
+   * resolved.
    */
   async runOffThread(): Promise<Uint32Array> {
     if (this.#sources.length === 0) return this.run();
@@ -104,8 +105,8 @@ export class PageCopies {
   }
 
   /**
-   * The pieces in the addon's format; null when the source and destination of a piece overlap, which the addon cannot
-   * handle.
+   * Returns the pieces in the addon's format; null if the source and destination of a piece overlap, which the addon
+   * cannot handle.
    */
   #addresses(addon: NativeAddon): Float64Array | null {
     const pieces = new Float64Array(this.#sources.length * PIECE_COLUMNS);

@@ -38,7 +38,9 @@ export function writeStamp(bytes: Uint8Array, at: number, value: number, count =
   for (let i = 0, rest = value; i < count; i++, rest = Math.floor(rest / 256)) bytes[at + i] = rest % 256;
 }
 
-/** Reads the number in the last STAMP_BYTES of memory that lies in several views; in all bytes when there are fewer. */
+/**
+ * Reads the number in the last STAMP_BYTES of memory that consists of several views; in all bytes if there are fewer.
+ */
 export function readTail(views: readonly Uint8Array[], length: number): number {
   let value = 0;
   eachTailByte(views, length, (view, at) => {
@@ -47,7 +49,7 @@ export function readTail(views: readonly Uint8Array[], length: number): number {
   return value;
 }
 
-/** Writes the number that {@link readTail} reads. */
+/** Writes the number that {@link readTail} reads back. */
 export function writeTail(views: readonly Uint8Array[], length: number, tail: number): void {
   const count = Math.min(length, STAMP_BYTES);
   const bytes = new Uint8Array(STAMP_BYTES);
@@ -58,7 +60,7 @@ export function writeTail(views: readonly Uint8Array[], length: number, tail: nu
   });
 }
 
-/** CRC-32 of the image of a page that has this length, checksum, stamp and tail. */
+/** Computes the CRC-32 of the image of a page from its length, checksum, stamp and tail. */
 export function imageChecksum({ length, checksum, stamp, tail }: StampedPage): number {
   if (length < STAMP_BYTES) return (feed(0xffffffff, stamp) ^ 0xffffffff) >>> 0;
   // A CRC is linear: if two pages of one length differ only in their last bytes, the checksum of the difference is the

@@ -2,11 +2,11 @@ import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { HostRegion } from './host-region.js';
 
 /**
- * Live regions by address; like wrapped memory they may overlap, be nested and even be equal.
+ * Live regions by address. Wrapped regions may overlap, be nested and even be equal.
  *
- * They are sorted by start. `#reaches[i]` is the furthest end of regions 0 to i: walking back from an address, the
- * search stops at the first index where no earlier region reaches the end of the range. With disjoint regions it stops
- * at once.
+ * The regions are sorted by start. `#reaches[i]` is the furthest end of regions 0 to i. The search walks back from an
+ * address and stops at the first index where no earlier region reaches the end of the range. With disjoint regions it
+ * stops at once.
  */
 export class RegionTable {
   readonly #regions: HostRegion[] = [];
@@ -22,7 +22,7 @@ export class RegionTable {
     this.#updateReaches(at);
   }
 
-  /** Removes a region; has no effect when it is not there. */
+  /** Removes a region; does nothing if it is not in the table. */
   remove(region: HostRegion): void {
     let at = this.#firstAfter(region.start) - 1;
     while (at >= 0 && this.#starts[at] === region.start && this.#regions[at] !== region) at--;
@@ -34,7 +34,7 @@ export class RegionTable {
     if (this.#lastHit === region) this.#lastHit = null;
   }
 
-  /** A region that contains all of `length` bytes from `addr` on; null: no such region. */
+  /** Returns a region that contains all of `length` bytes from `addr` on; null if there is none. */
   find(addr: number, length: number): HostRegion | null {
     const last = this.#lastHit;
     const end = addr + length;
@@ -53,7 +53,7 @@ export class RegionTable {
     for (let i = from; i < this.#regions.length; i++) {
       const region = this.#regions[i] as HostRegion;
       reach = Math.max(reach, region.start + region.length);
-      // All further ones follow from this one, and are right as well.
+      // All further reaches depend only on this one, so they are correct, too.
       if (i > from && this.#reaches[i] === reach) return;
       this.#reaches[i] = reach;
     }

@@ -1,6 +1,6 @@
 import type { Clock } from '../base/environment/clock.js';
 
-/** A change of a page, as a stream of page events has it. `tier` null: this node does not have the page any more. */
+/** A change of a page in a stream of page events. `tier` is null if this node no longer has the page. */
 interface StreamedChange {
   readonly key: string;
   readonly tier: 'memory' | 'disk' | null;
@@ -17,21 +17,24 @@ export interface StreamedEvent {
 /** The page events of a node. */
 export interface PageEventSource {
   readonly nodeId: string;
-  /** The events that follow a position, or from a list of all pages on. Ends when the signal is aborted. */
+  /** Yields the events after a position, or a list of all pages and then changes. Ends when the signal is aborted. */
   follow(options: { readonly after?: string; readonly signal: AbortSignal }): AsyncIterator<StreamedEvent, void>;
-  /** The settings behind the 32 hexadecimal characters with which object keys begin; undefined: not known here. */
+  /**
+   * Returns the settings behind the 32 hexadecimal characters that begin an object key; undefined if they are unknown
+   * here.
+   */
   describe(namespace: string): Readonly<Record<string, unknown>> | undefined;
 }
 
-/** Time after which something is sent on a silent stream, so that both ends notice a dead connection. */
+/** Silence after which something is sent on a stream, so that both ends notice a dead connection. */
 const KEEP_ALIVE_MS = 3_000;
 const KEEP_ALIVE = ': nothing new\n\n';
-/** Names of the tiers as vLLM and SGLang have them in their KV events. */
+/** Names of the tiers in the KV events of vLLM and SGLang. */
 const MEDIUMS = { memory: 'CPU', disk: 'DISK' } as const;
 
 /**
- * The page events of a node as server-sent events (WHATWG HTML, section 9.2), the changes in the form of the KV events
- * of vLLM and SGLang: `BlockStored` and `BlockRemoved` with `block_hashes`. Ends when the signal is aborted.
+ * Streams the page events of a node as server-sent events (WHATWG HTML, section 9.2). Changes have the form of the KV
+ * events of vLLM and SGLang: `BlockStored` and `BlockRemoved` with `block_hashes`. Ends when the signal is aborted.
  */
 export async function* eventStream(
   source: PageEventSource,
@@ -59,13 +62,12 @@ export async function* eventStream(
       }
     }
   } finally {
-    // A reader that has stalled and then gone must not count as a reader. An event that is awaited ends with the
-    // signal.
+    // A reader that has stalled and then gone must no longer count as a reader. A pending `next` ends with the signal.
     void events.return?.();
   }
 }
 
-/** The result, or undefined when it is not there after {@link KEEP_ALIVE_MS}. */
+/** Resolves with the result, or with undefined if it takes longer than {@link KEEP_ALIVE_MS}. */
 async function orKeepAlive<T>(result: Promise<T>, clock: Clock): Promise<T | undefined> {
   let cancel = (): void => {};
   const silence = new Promise<undefined>((resolve) => {
@@ -79,7 +81,7 @@ async function orKeepAlive<T>(result: Promise<T>, clock: Clock): Promise<T | und
 }
 
 function textOf({ kind, position, atMs, changes = [] }: StreamedEvent, nodeId: string): string {
-  // An empty id: whoever loses the connection before the list is whole must not go on from an earlier position.
+  // The empty id keeps a reader that reconnects before the list is complete from resuming at an earlier position.
   if (kind === 'reset') return message('reset', { node_id: nodeId }, '');
   if (kind === 'complete') return message('complete', { node_id: nodeId }, position);
   const ts = atMs === undefined ? {} : { ts: atMs / 1000 };
@@ -90,7 +92,7 @@ function message(event: string, data: object, id?: string): string {
   return `${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-/** A change of several blocks, with the names of the KV events of vLLM. */
+/** A change of several blocks, with the field names of vLLM's KV events. */
 interface BlockEvent {
   readonly type: 'BlockStored' | 'BlockRemoved';
   readonly namespace: string;
@@ -98,7 +100,7 @@ interface BlockEvent {
   readonly block_hashes: string[];
 }
 
-/** One event for each namespace and tier; an object key is the namespace, a slash and the block's hash. */
+/** Returns one event per namespace and tier. An object key is the namespace, a slash and the block's hash. */
 function blockEvents(changes: readonly StreamedChange[]): BlockEvent[] {
   const blocks = new Map<string, BlockEvent>();
   for (const { key, tier } of changes) {

@@ -1,4 +1,4 @@
-/** A count of a history; pages unless the name says otherwise. */
+/** Name of a count in a history. It counts pages unless the name says otherwise. */
 export type HistoryCount =
   | 'local'
   | 'remote'
@@ -13,7 +13,7 @@ export type HistoryCount =
   | 'found'
   | 'evictions';
 
-/** A figure that a history notes at the end of each interval. */
+/** Name of a value that a history records at the end of each interval. */
 export type HistoryGauge =
   | 'pool_pages'
   | 'pool_used_bytes'
@@ -50,9 +50,9 @@ export const HISTORY_GAUGES: readonly HistoryGauge[] = [
   'members',
 ];
 
-/** A node's figures at one time. */
+/** Counts and gauges of a node at one time. */
 export interface HistorySample {
-  /** Since the node's start. */
+  /** Counts since the node's start. */
   readonly counts: Readonly<Record<HistoryCount, number>>;
   readonly gauges: Readonly<Record<HistoryGauge, number>>;
   /** Read calls by bucket of their latency, over all sources, since the node's start. */
@@ -60,26 +60,27 @@ export interface HistorySample {
 }
 
 /**
- * A node's figures over time, a column each and an interval a row, oldest first. Times are ages: how long before the
- * answer. So they mean the same to a reader with another clock. A column or bucket without any count is left out.
+ * Counts and gauges of a node over time: one column per name, one row per interval, oldest first. Times are ages (how
+ * long before the answer), so that they mean the same to a reader with another clock. A column or bucket that is always
+ * 0 is left out.
  */
 export interface HistoryReport {
   readonly node_id: string;
   readonly incarnation: number;
-  /** Milliseconds ago at which the first interval began. */
+  /** Age in milliseconds of the beginning of the first interval. */
   readonly from_age_ms: number;
-  /** Milliseconds ago at which each interval ended. */
+  /** Age in milliseconds of the end of each interval. */
   readonly ages_ms: readonly number[];
-  /** Counts of each interval. */
+  /** Increase of each count per interval. */
   readonly counts: { readonly [Name in HistoryCount]?: readonly number[] };
   /** Values at the end of each interval. */
   readonly gauges: { readonly [Name in HistoryGauge]?: readonly number[] };
   readonly read_latency: {
     readonly bounds_s: readonly number[];
-    /** Calls of each interval by the number of their bucket; the bucket behind the last bound is for longer calls. */
+    /** Calls per interval, by bucket number. The bucket after the last bound is for longer calls. */
     readonly buckets: Readonly<Record<string, readonly number[]>>;
   };
-  /** The counts at the end of the last interval, since the node's start: what a reader counts on from. */
+  /** The counts since the node's start at the end of the last interval, so that a reader can continue from them. */
   readonly totals: {
     readonly counts: { readonly [Name in HistoryCount]?: number };
     readonly read_buckets: readonly number[];
@@ -88,9 +89,9 @@ export interface HistoryReport {
 
 /** The histories of all members that have one. */
 export interface ClusterHistory {
-  /** Id of the node that answers. */
+  /** Id of the answering node. */
   readonly node_id: string;
-  /** Wall-clock milliseconds of the node that answers, from which ages count. */
+  /** Wall-clock milliseconds of the answering node, from which ages are measured. */
   readonly time_ms: number;
   readonly step_s: number;
   readonly nodes: readonly HistoryReport[];

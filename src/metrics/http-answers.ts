@@ -23,7 +23,7 @@ import { eventStream, type PageEventSource } from './event-stream.js';
 import type { MetricsFormat } from './metrics.js';
 import type { HealthReport, NodeView } from './node-report.js';
 
-/** The content of `/metrics`; `Metrics` is one source. */
+/** Source of the content of `/metrics`; `Metrics` implements it. */
 export interface MetricsSource {
   /** Id of the node, shown in `/healthz`. */
   readonly nodeId: string;
@@ -40,28 +40,28 @@ export interface MetricsServerOptions {
   /** Whether `/` shows the dashboard; default: true. */
   readonly dashboard?: boolean;
   /**
-   * Bearer token that `/metrics` and `/api/*` ask for. Without it everybody who reaches the port may read `/metrics`,
-   * and everybody of this machine `/api/*` except for `/api/events`, which names keys; on loopback only by an IP
-   * address or `localhost`, so that no other site's page can.
+   * Bearer token that `/metrics` and `/api/*` require. Without it, anyone who can reach the port may read `/metrics`,
+   * and anyone on this machine may read `/api/*`, except for `/api/events`, which names keys. On loopback, requests
+   * must then name an IP address or `localhost`, so that pages of other sites cannot read them.
    */
   readonly token?: string;
-  /** TLS, instead of plain HTTP. The server closes it. */
+  /** TLS instead of plain HTTP. The server closes it. */
   readonly tls?: DoorTls | undefined;
   /**
-   * @internal The users of the node. One with the right `status` may show its token instead; a reader without a token
-   * is the user `default`. Default: everybody may read.
+   * @internal The users of the node. A user with the right `status` may present its own token instead. A reader without
+   * a token is the user `default`. Default: everyone may read.
    */
   readonly users?: Users | undefined;
-  /** The node behind `/healthz` and `/api/*`. Without it `/healthz` is always ok, and `/api/*` does not exist. */
+  /** The node behind `/healthz` and `/api/*`. Without it, `/healthz` is always ok and `/api/*` does not exist. */
   readonly node?: NodeView;
-  /** @internal Divides the time of the main loop between readers and others. Default: between readers. */
+  /** @internal Divides the time of the main loop between readers and other work. Default: only between readers. */
   readonly turns?: WorkTurns | undefined;
-  /** Ports that must not be used, as other services of this host need them. */
+  /** Ports that must not be used, because other services of this host need them. */
   readonly avoidPorts?: readonly number[];
   readonly env: Environment;
 }
 
-/** A whole body, compressed or not. */
+/** A complete body, compressed or not. */
 interface Content {
   readonly type: string;
   readonly body: string | Buffer;
@@ -69,27 +69,27 @@ interface Content {
 }
 
 /**
- * Names the readers of a path. `open`: everybody. `figures`: with a token only who has it. `reports`: the same, and
- * without a token only this machine. `keys`: only who has the token, or that of a user who may use all namespaces; and
- * nobody without one.
+ * Readers of a path. `open`: everyone. `figures`: if a token is set, only its holders. `reports`: as `figures`, but
+ * only this machine if no token is set. `keys`: only holders of the token, and users who may use all namespaces; nobody
+ * if no token is set.
  */
 type Access = 'open' | 'figures' | 'reports' | 'keys';
 
-/** A reader: somebody with the token of the node, or one of its users. */
+/** A reader: a holder of the node's token, or one of its users. */
 type Reader = Pick<Identity, 'name' | 'user'>;
 
 const OPERATOR: Reader = { name: 'operator', user: EVERYBODY };
 
 interface Route {
   readonly access: Access;
-  /** Whether the answer costs nothing, and is given whatever the load. */
+  /** Whether the answer is cheap and is given under any load. */
   readonly isProbe?: boolean;
   answer(ctx: Context): Promise<void> | void;
 }
 
 /**
- * Formats of the metrics, best first. Those of OpenMetrics differ in how names would be escaped; our names need no
- * escaping.
+ * Formats of the metrics, best first. The OpenMetrics variants differ only in how names would be escaped; our names
+ * need no escaping.
  */
 const FORMATS: ReadonlyMap<string, MetricsFormat> = new Map([
   ['text/plain; version=0.0.4; charset=utf-8', 'text'],
@@ -109,25 +109,23 @@ const COMPRESS_MIN_CHARACTERS = 1024;
 
 const compress = promisify(gzip);
 
-/**
- * @internal Answers the requests of a metrics server. Nothing of a request, and no stack trace, is ever in an answer.
- */
+/** @internal Answers the requests of a metrics server. Answers never contain parts of a request or stack traces. */
 export class HttpAnswers {
   /**
-   * Whether the server listens on loopback, where only programs and browsers of this machine reach it. Set once it
-   * listens.
+   * Whether the server listens on loopback, so that only programs and browsers of this machine can reach it. Set once
+   * it listens.
    */
   isLocalOnly = false;
   readonly #metrics: MetricsSource;
   readonly #node: NodeView | undefined;
-  /** Whether those without a token may read nothing. */
+  /** Whether nothing can be read without a token. */
   readonly #isTokenNeeded: boolean;
   readonly #tokens: PasswordCheck<Reader>;
   readonly #users: Users;
   readonly #tls: DoorTls | undefined;
   readonly #env: Environment;
   readonly #routes: ReadonlyMap<string, Route>;
-  /** Contents that are being made; further requests for one get the same. */
+  /** Contents being created; concurrent requests for the same one share it. */
   readonly #making = new Map<string, Promise<Content>>();
   #underWay = 0;
   /** Streams of page events that are open. */
@@ -150,12 +148,12 @@ export class HttpAnswers {
     }
   }
 
-  /** The last Koa middleware. */
+  /** Answers a request, as the last Koa middleware. */
   async answer(ctx: Context): Promise<void> {
     ctx.set(SECURITY_HEADERS);
     const { method, headers } = ctx.req;
     const isRead = method === 'GET' || method === 'HEAD';
-    // Bodies of requests are not used, and not awaited.
+    // Request bodies are neither used nor awaited.
     if (!isRead || 'content-length' in headers || 'transfer-encoding' in headers) ctx.set('Connection', 'close');
     const route = this.#routes.get(ctx.path);
     if (route === undefined) return say(ctx, 404, `not found; there are ${[...this.#routes.keys()].join(' ')}`);
@@ -164,7 +162,7 @@ export class HttpAnswers {
       return say(ctx, 405, 'only GET and HEAD are allowed');
     }
     if (!this.#admits(ctx, route.access)) return;
-    // Each connection has one request in progress; a client that does not wait for its answers has more.
+    // A connection has one request in progress, but more if the client does not wait for its answers.
     if (this.#underWay >= METRICS_MAX_CONNECTIONS && !route.isProbe) {
       ctx.set('Retry-After', '1');
       return say(ctx, 503, 'too many requests at a time');
@@ -177,7 +175,7 @@ export class HttpAnswers {
     }
   }
 
-  /** Whether the request may read; if not, it is answered. */
+  /** Whether the request may read. If not, it has been answered. */
   #admits(ctx: Context, access: Access): boolean {
     if (access === 'open') return true;
     if (this.#tls?.knows(ctx.req.socket) === false) {
@@ -192,7 +190,7 @@ export class HttpAnswers {
       this.#demandToken(ctx, 'no token');
       return false;
     }
-    // A certificate stands for a token.
+    // A certificate takes the place of a token.
     return this.#tls?.wantsCertificates === true
       ? this.#admitsReader(ctx, access, reader)
       : this.#admitsAnyone(ctx, access);
@@ -219,7 +217,7 @@ export class HttpAnswers {
     return false;
   }
 
-  /** Whether this reader may read; if not, the request is answered. */
+  /** Whether this reader may read. If not, the request has been answered. */
   #admitsReader(ctx: Context, access: Access, reader: Reader): boolean {
     if (mayRead(reader, access)) {
       ctx.state.reader = reader;
@@ -231,7 +229,7 @@ export class HttpAnswers {
     return false;
   }
 
-  /** Whether the request may read without a token; if not, it is answered. */
+  /** Whether the request may read without a token. If not, it has been answered. */
   #admitsAnyone(ctx: Context, access: Access): boolean {
     const refusal = this.#refusal(ctx, access);
     if (refusal === undefined) return true;
@@ -261,10 +259,10 @@ export class HttpAnswers {
   #routesOf({ dashboard = true, node }: MetricsServerOptions): Map<string, Route> {
     const routes = new Map<string, Route>([
       ['/metrics', { access: 'figures', answer: (ctx) => this.#answerMetrics(ctx) }],
-      // Probes have no token.
+      // Health probes send no token.
       ['/healthz', { access: 'open', isProbe: true, answer: (ctx) => this.#answerHealth(ctx) }],
     ]);
-    // The page holds no data: it asks for the token and sends it.
+    // The page contains no data; it asks for the token and sends it.
     if (dashboard) routes.set('/', { access: 'open', answer: (ctx) => this.#answerPage(ctx) });
     if (node === undefined) return routes;
     for (const [path, report] of [
@@ -372,7 +370,7 @@ export class HttpAnswers {
     await this.#send(ctx, 'page', { type: HTML, make: async () => html });
   }
 
-  /** Makes and sends a content. `make` has as long as a request may take; rejects if it does. */
+  /** Creates and sends a content. `make` has as long as a request may take; if it takes longer, this rejects. */
   async #send(ctx: Context, name: string, source: { type: string; make(): Promise<string> }): Promise<void> {
     ctx.vary('Accept-Encoding');
     const encoding = ctx.acceptsEncodings('gzip', 'identity') === 'gzip' ? 'gzip' : 'identity';
@@ -410,7 +408,7 @@ function mayRead({ user }: Reader, access: Access): boolean {
   return user?.has('status') === true && (access !== 'keys' || user.mayUseAll);
 }
 
-/** The text of a thrown value, which may have none, or throw when asked for it. */
+/** Returns the text of a thrown value. The value may have no text, or throw when asked for it. */
 function textOf(error: unknown): string {
   try {
     return String(error instanceof Error ? error.message : error);
@@ -425,14 +423,14 @@ function say(ctx: Context, status: number, text: string): void {
   ctx.body = `${text}\n`;
 }
 
-/** The token of a request, `Authorization: Bearer <token>`; undefined: it has none. */
+/** Returns the token of a request (`Authorization: Bearer <token>`); undefined if it has none. */
 function bearerToken(request: IncomingMessage): string | undefined {
   return /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '')?.[1];
 }
 
 /**
- * Whether the Host header is an IP address or `localhost`, with any port. Another site's page can have its own name
- * point at this machine, and is then no other site to the browser; that name is in the header.
+ * Whether the Host header is an IP address or `localhost`, with any port. Another site can let its own name point to
+ * this machine; the browser then treats this server as that site. The Host header reveals that name.
  */
 function namesLocally({ headers }: IncomingMessage): boolean {
   const host = (headers.host ?? '').replace(/:\d*$/, '');
@@ -449,8 +447,8 @@ const SECURITY_HEADERS: Readonly<Record<string, string>> = {
 };
 
 /**
- * A policy that lets a page run its own inline scripts and styles, named by their hashes, and contact no server but its
- * own.
+ * Returns a policy that lets a page run its own inline scripts and styles, identified by their hashes, and contact only
+ * its own server.
  */
 function pagePolicy(html: string): string {
   return [
@@ -465,7 +463,7 @@ function pagePolicy(html: string): string {
   ].join('; ');
 }
 
-/** Whether only this machine reaches the address. */
+/** Whether the address can be reached only from this machine. */
 export function isLoopback(address: string): boolean {
   return /^(::ffff:)?127\./i.test(address) || address === '::1';
 }

@@ -3,19 +3,19 @@ import { DISTANCES } from '../net/distance.js';
 import type { RpcFault } from '../rpc/server.js';
 
 /*
- * Every metric that a node has by name, with its help text. Units are base units and stand last in the name; `_total` is on counters
- * only. No help text has a quotation mark: OpenMetrics would have it escaped.
+ * All metrics of a node by name, with their help texts. Units are base units and come last in the name; only counters
+ * end in `_total`. No help text contains a quotation mark, because OpenMetrics would require it to be escaped.
  */
 
 interface CounterFamily {
   readonly help: string;
-  /** Series that every node has from its start on, at 0, so that their first increase is seen. */
+  /** Series that every node has from its start, at 0, so that their first increase is visible. */
   readonly series: readonly Labels[];
-  /** Series for each client name, without the label `client`; they begin at 0 when a client of that name attaches. */
+  /** Series for each client name, without the label `client`. They begin at 0 when a client with that name attaches. */
   readonly clientSeries?: readonly Labels[];
 }
 
-/** All kinds of control-plane errors; the type makes sure that none is missing. */
+/** All kinds of control-plane errors; the type ensures that none is missing. */
 const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
   bad_hello: true,
   bad_version: true,
@@ -39,7 +39,7 @@ const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
 
 const ALONE: readonly Labels[] = [{}];
 
-/** Reasons why requests of clients end without success: the names of all statuses but `ok`. */
+/** Reasons why requests of clients fail: the names of all statuses except `ok`. */
 const CLIENT_ERROR_REASONS = [
   'bad_request',
   'no_region',
@@ -108,7 +108,7 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help:
       'Pages of other nodes copied into the own pool: handed over by a draining node; read often; to be pinned; ' +
       'placed on this storage node',
-    // The reasons of `store/holding/hold-rules.ts` for which pages are copied.
+    // The reasons for copying pages are defined in `store/holding/hold-rules.ts`.
     series: each('reason', ['handover', 'hot', 'pin', 'placement']),
   },
   meshcache_placed_pages_total: { help: 'Pages of this node that a storage node has taken', series: ALONE },
@@ -412,21 +412,21 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_rdma_dropped_events_total: 'Events of the RDMA engine that were not told, because there were too many',
 };
 
-/** All series of one client, by name and labels. */
+/** Returns all series of one client, by name and labels. */
 export function clientSeries(client: string): (readonly [name: string, labels: Labels])[] {
   return Object.entries(COUNTERS).flatMap(([name, family]) =>
     (family.clientSeries ?? []).map((labels) => [name, { client, ...labels }] as const),
   );
 }
 
-/** The help text of a metric; for an unknown name, the name itself. */
+/** Returns the help text of a metric; for an unknown name, the name itself. */
 export function helpOf(name: string): string {
   return COUNTERS[name]?.help ?? OTHER_HELP[name] ?? name;
 }
 
 /**
- * Counts a lookup of a program, whichever door it came by: `asked` pages, of which the first `found` are there without
- * a gap. Each lookup counts once: further pools of a hybrid model are asked for the same pages.
+ * Counts a lookup of a program, whichever door it used: `asked` pages, and the `found` pages before the first miss.
+ * Each lookup is counted once, because the other pools of a hybrid model are asked for the same pages.
  */
 export function countLookup(metrics: MetricsSink, asked: number, found: number): void {
   metrics.count('meshcache_lookup_pages_total', found, { result: 'found' });

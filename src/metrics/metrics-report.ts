@@ -3,7 +3,7 @@ import { ArgumentError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
 import type { ByDistance, LatencyReport, MetricsReport } from './node-report.js';
 
-/** Upper bounds in seconds: from one small page in the own pool to a large batch over a slow network. */
+/** Upper bounds of the buckets in seconds, from one small page in the own pool to a large batch over a slow network. */
 export const LATENCY_BOUNDS_S: readonly number[] = [
   1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25,
   0.5, 1, 2.5, 5, 10,
@@ -19,7 +19,7 @@ interface Sample {
 type ReadPlace = keyof MetricsReport['read_bytes'];
 type Wanted = Readonly<Record<string, string>>;
 
-/** A node's report from its registry; samples that are absent count as 0. */
+/** Builds a node's report from its registry; missing samples count as 0. */
 export async function metricsReport(
   registry: Registry,
   delay: MetricsReport['event_loop_delay'],
@@ -94,7 +94,9 @@ function sum(samples: readonly Sample[], wanted: Wanted = {}): number {
   return samples.reduce((total, sample) => total + (has(sample, wanted) ? sample.value : 0), 0);
 }
 
-/** A latency report. Buckets of a histogram are cumulative; here each holds its own calls only. */
+/**
+ * Builds a latency report. Buckets of a histogram are cumulative; in the report each bucket holds only its own calls.
+ */
 function latency(samples: readonly Sample[], wanted: Wanted = {}): LatencyReport {
   const own = samples.filter((sample) => has(sample, wanted));
   const partOf = (suffix: string): Sample[] => own.filter(({ metricName }) => metricName?.endsWith(suffix));
@@ -112,13 +114,13 @@ interface HistogramSample {
   readonly metricName: string;
   readonly value: number;
   readonly labels: Readonly<Record<string, string | number>>;
-  /** Labels of the series, which the registry writes behind the sample's own. */
+  /** Labels of the series, which the registry writes after the sample's own. */
   readonly sharedLabels: Readonly<Record<string, string>>;
 }
 
 interface Observations {
   readonly labels: Readonly<Record<string, string>>;
-  /** One a bound, and one for what is above all of them. */
+  /** One bucket per bound, and one for values above all bounds. */
   readonly buckets: Float64Array;
   sum: number;
 }
@@ -129,19 +131,20 @@ export interface LatencyLabel {
   readonly values: readonly string[];
 }
 
-/** What {@link LatencyHistogram} takes. */
+/** Settings of a {@link LatencyHistogram}. */
 interface LatencyHistogramOptions {
   readonly name: string;
   readonly help: string;
-  /** Ascending. */
+  /** Upper bounds of the buckets in seconds, ascending. */
   readonly boundsS: readonly number[];
-  /** Undefined: one series, without a label; the value of `observe` is `''`. */
+  /** Undefined: one series without a label, observed with the value `''`. */
   readonly label?: LatencyLabel;
 }
 
 /**
- * A histogram of seconds with at most one label, whose values are known from the start. A registry of prom-client takes
- * it for one of its own; those make texts of labels and bounds at each observation, which costs more than a small read.
+ * A histogram of seconds with at most one label, whose values are known from the start. A prom-client registry accepts
+ * it as one of its own histograms. Those build texts of labels and bounds at each observation, which costs more than a
+ * small read.
  */
 export class LatencyHistogram {
   readonly name: string;
@@ -162,7 +165,10 @@ export class LatencyHistogram {
     else for (const value of label.values) begin(value, { [label.name]: value });
   }
 
-  /** `value`: of the label. Throws `ArgumentError` for one that was not named, and for what is no finite number. */
+  /**
+   * Records a time. `value` is the value of the label. Throws `ArgumentError` for an unknown value, and for a time that
+   * is not a finite number.
+   */
   observe(seconds: number, value = ''): void {
     const series = this.#series.get(value);
     if (series === undefined) throw new ArgumentError(`histogram ${this.name}: no series ${shown(value)}`);
@@ -175,12 +181,12 @@ export class LatencyHistogram {
     series.sum += seconds;
   }
 
-  /** Asked by the registry for its text. */
+  /** Called by the registry when it renders text. */
   async getForPromString(): Promise<object> {
     return { ...this.#described(), values: this.#samples() };
   }
 
-  /** The samples with all labels of each in one object, as whoever reads single metrics wants them. */
+  /** Returns the samples, with all labels of each in one object, for readers of single metrics. */
   async get(): Promise<{ readonly values: readonly Omit<HistogramSample, 'sharedLabels'>[] }> {
     const values = this.#samples().map(({ sharedLabels, labels, ...sample }) => ({
       ...sample,
@@ -189,7 +195,7 @@ export class LatencyHistogram {
     return { ...this.#described(), values };
   }
 
-  /** Asked by a registry that forgets all its numbers. */
+  /** Called by a registry that resets all its numbers. */
   reset(): void {
     for (const series of this.#series.values()) {
       series.buckets.fill(0);
@@ -201,7 +207,7 @@ export class LatencyHistogram {
     return { name: this.name, help: this.help, type: this.type, aggregator: this.aggregator };
   }
 
-  /** A bucket's sample counts what the buckets before it count, too. */
+  /** Returns cumulative samples: each bucket includes the buckets before it. */
   #samples(): HistogramSample[] {
     return [...this.#series.values()].flatMap(({ labels: sharedLabels, buckets, sum }) => {
       let count = 0;

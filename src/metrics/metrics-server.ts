@@ -21,12 +21,12 @@ import { HttpAnswers, isLoopback, type MetricsServerOptions, type MetricsSource 
 
 export type { MetricsServerOptions, MetricsSource } from './http-answers.js';
 
-/** What of a connection is read in one turn: one request of a browser, some of a short one. */
+/** Bytes read from a connection in one turn: one request of a browser, or several short ones. */
 const PIECE_BYTES = 1024;
-/** Milliseconds between two checks for late requests. */
+/** Milliseconds between checks for late requests. */
 const TIMEOUT_CHECK_MS = 500;
 
-/** HTTP server of one node for its operator: metrics, health, reports and the dashboard. It only reads. */
+/** HTTP server of one node for its operator: metrics, health, reports and the dashboard. It is read-only. */
 export class MetricsServer {
   readonly #host: string;
   readonly #port: number;
@@ -61,12 +61,12 @@ export class MetricsServer {
   }
 
   /**
-   * Listens, and resolves with the port: the requested one, or the next free one that need not be avoided. Throws
-   * `ConfigError` if the host is not an address of this machine, the port needs a privilege, or METRICS_PORTS_MAX_COUNT
-   * ports are taken.
+   * Listens, and resolves with the port: the requested one, or the next one that is free and need not be avoided.
+   * Throws `ConfigError` if the host is not an address of this machine, the port needs a privilege, or
+   * METRICS_PORTS_MAX_COUNT ports are taken.
    */
   async start(): Promise<number> {
-    // Loaded only here, because most commands and programs have no such server.
+    // Loaded only here, because most commands and programs do not start this server.
     const { default: Application } = await import('koa');
     if (this.#stopped || this.#server !== undefined) throw new ClosedError('the metrics server');
     const application = this.#prepare(new Application());
@@ -76,13 +76,13 @@ export class MetricsServer {
     server.headersTimeout = METRICS_REQUEST_TIMEOUT_MS;
     server.requestTimeout = METRICS_REQUEST_TIMEOUT_MS;
     server.keepAliveTimeout = METRICS_REQUEST_TIMEOUT_MS;
-    // Limits clients that do not read their answer; making it may have its own time before that.
+    // Limits clients that do not read their answer, after the time that creating it may take.
     server.timeout = 2 * METRICS_REQUEST_TIMEOUT_MS;
     const lines = new SparseLog(this.#env);
     makeRoom(server, (isAnswered, from) => {
       if (isAnswered) lines.log('warn', 'metrics server: a client that does not read its answer made room', { from });
     });
-    // Starts the server's checks for late requests, as if it listened itself.
+    // Starts the server's checks for late requests, as if the server listened itself.
     server.emit('listening');
     const listener = await this.#listen(server);
     if (this.#stopped) {
@@ -93,7 +93,7 @@ export class MetricsServer {
     return this.#announce(listener);
   }
 
-  /** Ends every connection, also during a request. Idempotent. */
+  /** Ends every connection, even during a request. Idempotent. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#tls?.close();
@@ -104,8 +104,8 @@ export class MetricsServer {
   }
 
   #prepare(application: Koa): Koa {
-    // A client that disconnected, or an error of ours that was answered with status 500: neither belongs on the
-    // console.
+    // The cause is a client that disconnected, or an error of ours that was answered with status 500. Neither belongs
+    // on the console.
     application.on('error', (error: Error) => {
       this.#env.log.log('debug', 'metrics request failed', { error: error.message });
     });
@@ -196,9 +196,10 @@ function hostOf(server: Server): string {
 }
 
 /**
- * Keeps room for a scrape and a probe, whatever others do: a connection beyond METRICS_IDLE_CONNECTIONS_MAX_COUNT idle
- * ones, or beyond METRICS_MAX_CONNECTIONS in all, replaces another one. Idle ones go first, then the earliest of those
- * that have an answer, from the address that has most. So nobody keeps others out by answers that they do not read.
+ * Keeps room for a scrape and a probe, whatever other clients do. A connection beyond
+ * METRICS_IDLE_CONNECTIONS_MAX_COUNT idle ones, or beyond METRICS_MAX_CONNECTIONS in all, replaces another one: first
+ * an idle one, then the earliest with an answer in progress, of the address that has most. This way nobody can keep
+ * others out by not reading answers.
  */
 function makeRoom(server: HttpServer, onReplaced: (isAnswered: boolean, from: string) => void): void {
   const addresses = new WeakMap<Socket, string>();

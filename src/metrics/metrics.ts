@@ -9,28 +9,28 @@ import { LATENCY_BOUNDS_S, LatencyHistogram, type LatencyLabel, metricsReport } 
 import type { MetricsReport } from './node-report.js';
 import { ProcessMetrics } from './process-metrics.js';
 
-/** One series of a counter. */
+/** One series of a counter and its total. */
 interface CounterTotal {
   readonly labels: Labels;
   amount: number;
 }
 
 /**
- * The series that agree in the labels so far, by the value of the next label; the total is that of the last label's
- * branch.
+ * A node of a tree over label values: the series that agree in the labels so far, by the value of the next label. Only
+ * the branch of the last label has a total.
  */
 interface Branch {
   readonly next: Map<string, Branch>;
   total: CounterTotal | undefined;
 }
 
-/** Where a page was read: the own pool, another node's pool, the own disk, or the object store. */
+/** Where a page was read from: the own pool, another node's pool, the own disk, or the object store. */
 export type ReadSource = 'local' | 'remote' | 'disk' | 'object';
 
 /** Text format of Prometheus, or of OpenMetrics 1.0. */
 export type MetricsFormat = 'text' | 'openmetrics';
 
-/** Options of `Metrics` beside the name of its node. */
+/** Options of `Metrics`, apart from the node's id. */
 export interface MetricsOptions {
   /** Version of this package, shown by `meshcache_build_info`. */
   readonly version?: string;
@@ -46,9 +46,9 @@ interface Provided {
 }
 
 const READ_SOURCES: readonly ReadSource[] = ['local', 'remote', 'disk', 'object'];
-/** Valid names of metrics; colons are reserved for rules of Prometheus. */
+/** Valid metric names; colons are reserved for Prometheus rules. */
 const METRIC_NAME = /^[a-zA-Z_][a-zA-Z0-9_]*$/;
-/** Valid names of labels; two underscores are reserved for Prometheus itself. */
+/** Valid label names; two leading underscores are reserved for Prometheus itself. */
 const LABEL_NAME = /^(?!__)[a-zA-Z_][a-zA-Z0-9_]*$/;
 
 const CONTENT_TYPES: Readonly<Record<MetricsFormat, string>> = {
@@ -57,9 +57,9 @@ const CONTENT_TYPES: Readonly<Record<MetricsFormat, string>> = {
 };
 
 /**
- * One node's metrics: a registry of its own, every sample labelled with the node's id. It observes the event loop from
- * {@link observe} on, or when it is first asked for its numbers, until it is closed; that does not keep the process
- * alive.
+ * One node's metrics in a registry of its own, with every sample labelled with the node's id. It observes the event
+ * loop from {@link observe} or the first request for its numbers until it is closed. Observing does not keep the
+ * process alive.
  */
 export class Metrics implements MetricsSink {
   readonly nodeId: string;
@@ -83,8 +83,8 @@ export class Metrics implements MetricsSink {
   }
 
   /**
-   * Records one page that was read (`hit`) or not, and the `seconds` that it took. Throws `ArgumentError`, and then
-   * counts nothing.
+   * Records one page that was read (`hit`) or not, and the `seconds` that it took. If it throws `ArgumentError`,
+   * nothing is counted.
    */
   recordRead(hit: boolean, nbytes: number, seconds: number, source: ReadSource): void {
     if (!READ_SOURCES.includes(source)) {
@@ -96,7 +96,9 @@ export class Metrics implements MetricsSink {
     this.recordReads(source, { hits: hit ? 1 : 0, misses: hit ? 0 : 1, bytes: hit ? nbytes : 0, seconds });
   }
 
-  /** Records the pages of one batch that one source delivered or failed to deliver; the time is that of the batch. */
+  /**
+   * Records the pages of one batch that one source delivered or failed to deliver. The time is that of the whole batch.
+   */
   recordReads(source: ReadSource, batch: { hits: number; misses: number; bytes: number; seconds: number }): void {
     if (batch.hits > 0) this.count('meshcache_reads_total', batch.hits, { result: 'hit', source });
     if (batch.misses > 0) this.count('meshcache_reads_total', batch.misses, { result: 'miss', source });
@@ -104,68 +106,68 @@ export class Metrics implements MetricsSink {
     this.#readSeconds.observe(batch.seconds, source);
   }
 
-  /** Records one page that was published. Throws `ArgumentError`, and then counts nothing. */
+  /** Records one published page. If it throws `ArgumentError`, nothing is counted. */
   recordWrite(nbytes: number, seconds: number): void {
     checkAmount('nbytes', nbytes);
     checkAmount('seconds', seconds);
     this.recordWrites({ pages: 1, bytes: nbytes, seconds });
   }
 
-  /** Records the pages that one batch published; the time is that of the batch. */
+  /** Records the pages that one batch published. The time is that of the whole batch. */
   recordWrites(batch: { pages: number; bytes: number; seconds: number }): void {
     this.count('meshcache_writes_total', batch.pages);
     this.count('meshcache_written_bytes_total', batch.bytes);
     this.#writeSeconds.observe(batch.seconds);
   }
 
-  /** Records a lookup of `asked` pages, of which the first `found` exist without a gap. */
+  /** Records a lookup of `asked` pages that found the first `found` of them before its first miss. */
   recordLookup(asked: number, found: number): void {
     countLookup(this, asked, found);
   }
 
   /**
-   * Adds to a counter, which is created with the labels of the first call. Throws `ArgumentError` for an invalid name
-   * of a new counter.
+   * Adds to a counter. The first call creates it with the labels given. Throws `ArgumentError` for an invalid name of a
+   * new counter.
    */
   count(name: string, amount = 1, labels: Labels = {}): void {
     (this.#counters.get(name) ?? this.#newCounter(name, Object.keys(labels))).add(amount, labels);
   }
 
   /**
-   * Adds a gauge: `provider` is called at every scrape. The same name may be given again with other values of its
-   * labels. Names begin with `meshcache_`, which is added if missing. Throws `ArgumentError` for an invalid name, for
-   * one with other labels, and for the name of another metric.
+   * Adds a gauge; `provider` is called at every scrape. The same name may be given again with other label values. Names
+   * begin with `meshcache_`, which is added if missing. Throws `ArgumentError` for an invalid name, for a name with
+   * other labels, and for the name of another metric.
    */
   setGaugeProvider(name: string, provider: () => number, labels: Labels = {}): void {
     this.#setProvider('gauge', fullName(name), { provider, labels });
   }
 
   /**
-   * Adds a counter whose total `provider` reports at every scrape, as {@link setGaugeProvider} does for gauges. While
-   * it fails, its sample is missing. Names end in `_total`.
+   * Adds a counter whose total `provider` returns at every scrape; otherwise like {@link setGaugeProvider}. While the
+   * provider fails, the sample is missing. Names end in `_total`.
    */
   setCounterProvider(name: string, provider: () => number, labels: Labels = {}): void {
     this.#setProvider('counter', fullName(name), { provider, labels });
   }
 
-  /** Begins to observe the event loop. Idempotent; without effect after {@link close}. */
+  /** Begins to observe the event loop. Idempotent; has no effect after {@link close}. */
   observe(): void {
     this.#process.observe();
   }
 
-  /** All metrics in the format of Prometheus or OpenMetrics. Never rejects because of a provider. */
+  /** Renders all metrics in the format of Prometheus or OpenMetrics. Never rejects because of a provider. */
   async renderPrometheus(format: MetricsFormat = 'text'): Promise<string> {
     this.observe();
     const text = await this.#registry.metrics();
     return format === 'text' ? text : openMetricsOf(text);
   }
 
-  /** Content type of {@link renderPrometheus}'s text. */
+  /** Returns the content type of {@link renderPrometheus}. */
   contentType(format: MetricsFormat): string {
     return CONTENT_TYPES[format];
   }
 
-  /** The counts of this class as a record, with the same numbers as {@link renderPrometheus}. */
+  /** Returns the counts of this class as a record, with the same numbers as {@link renderPrometheus}. */
   report(): Promise<MetricsReport> {
     this.observe();
     return metricsReport(this.#registry, this.#process.eventLoopDelay());
@@ -214,7 +216,7 @@ export class Metrics implements MetricsSink {
     providers.splice(same < 0 ? providers.length : same, 1, given);
   }
 
-  /** Refuses names that the registry refuses, and names that a reader of the text could not tell apart. */
+  /** Refuses names that the registry refuses, and names that a reader of the text could confuse with others. */
   #checkName(name: string, labelNames: readonly string[]): void {
     if (!METRIC_NAME.test(name)) {
       throw new ArgumentError(`metric ${shown(name)}: allowed are letters, digits and underscores, no digit first`);
@@ -274,7 +276,7 @@ function fullName(name: string): string {
   return name.startsWith('meshcache_') ? name : `meshcache_${name}`;
 }
 
-/** The value of a provider. If it fails, only its own sample is affected. */
+/** Returns the value of a provider. If the provider fails, only its own sample is affected. */
 function sampleOf(provider: () => number): number {
   try {
     const sample: unknown = provider();
@@ -285,9 +287,9 @@ function sampleOf(provider: () => number): number {
 }
 
 /**
- * The registry renders OpenMetrics only by renaming its counters, for good and for whoever renders text at the same
- * time. The formats differ in the names of counters' families, in empty lines, which separate families here, and in the
- * end.
+ * Converts text for Prometheus to OpenMetrics. The registry itself can render OpenMetrics only by renaming its counters
+ * permanently, even for concurrent readers of the text format. The formats differ in the names of counter families, in
+ * empty lines (which separate families here), and in the end.
  */
 function openMetricsOf(text: string): string {
   const families = text
@@ -297,7 +299,7 @@ function openMetricsOf(text: string): string {
   return `${families.join('\n')}\n# EOF\n`;
 }
 
-/** What one counter has counted, series by series. Adding costs a look-up a label: no text is made of the labels. */
+/** The totals of one counter, series by series. Adding costs one lookup per label; no text is built from the labels. */
 class CounterTotals {
   readonly labelNames: readonly string[];
   readonly #name: string;
@@ -310,14 +312,14 @@ class CounterTotals {
     if (labelNames.length === 0) this.#root.total = this.#begin({});
   }
 
-  /** In the order of their first amounts; a counter without labels has one series from the start. */
+  /** All totals, in the order of their first amounts. A counter without labels has one series from the start. */
   get all(): readonly CounterTotal[] {
     return this.#totals;
   }
 
   /**
-   * `labels`: a value of each of `labelNames`. Throws `ArgumentError` for other labels, and for what is no number from
-   * 0 on.
+   * Adds `amount`. `labels` must have a value for each of `labelNames`. Throws `ArgumentError` for other labels, and
+   * for an amount that is not a number from 0 on.
    */
   add(amount: number, labels: Labels): void {
     if (!Number.isFinite(amount) || amount < 0) {

@@ -9,9 +9,9 @@ import {
   type HistorySample,
 } from './history-report.js';
 
-/** Seconds over which recent figures are taken. */
+/** Seconds that recent figures cover. */
 const RECENT_WINDOW_S = 30;
-/** Shortest time that gives a rate. */
+/** Shortest time over which a rate is computed. */
 const RATE_MIN_MS = 500;
 
 interface NodeHistoryOptions {
@@ -21,7 +21,7 @@ interface NodeHistoryOptions {
   readonly clock: Clock;
 }
 
-/** Rates and latencies of the last seconds; null where there is nothing to measure. */
+/** Rates and latencies of the last seconds; null if there is nothing to measure. */
 interface RecentFigures {
   readonly windowS: number;
   readonly readP50S: number | null;
@@ -35,9 +35,9 @@ interface RecentFigures {
 }
 
 /**
- * A node's figures of the last hour, in memory of a fixed size. A sample is taken every 2 s; each of the rings keeps
- * every one, or one in so many, so that older figures are coarser. Counts are kept as totals, so that a ring is thinned
- * by leaving rows out.
+ * A node's figures of the last hour, in memory of fixed size. A sample is taken every 2 s. Each ring keeps every sample
+ * or every n-th one, so that older figures are coarser. Counts are kept as totals, so that a ring can be thinned by
+ * leaving out rows.
  */
 export class NodeHistory {
   readonly #options: NodeHistoryOptions;
@@ -55,21 +55,21 @@ export class NodeHistory {
     this.#rings = HISTORY_INTERVALS_COUNT.map((count) => new SampleRing(count + 1, columns));
   }
 
-  /** Begins to take samples. At this time nothing has been counted yet. */
+  /** Begins to take samples. Nothing may have been counted before. */
   start(): void {
     for (const ring of this.#rings) ring.push(this.#options.clock.nowMs(), this.#row);
     this.#await();
   }
 
-  /** Takes no further samples. Idempotent. */
+  /** Stops taking samples. Idempotent. */
   stop(): void {
     this.#isStopped = true;
     this.#cancel?.();
   }
 
   /**
-   * The figures in steps of `stepS`, which is one of HISTORY_STEPS_S. The last interval may be shorter: it ends with
-   * the latest sample.
+   * Returns the figures in steps of `stepS`, which is one of HISTORY_STEPS_S. The last interval ends with the latest
+   * sample, so it may be shorter.
    */
   report(stepS: number): Omit<HistoryReport, 'node_id' | 'incarnation'> {
     const ring = this.#rings[HISTORY_STEPS_S.indexOf(stepS)];
@@ -104,7 +104,8 @@ export class NodeHistory {
   }
 
   /**
-   * The figures of the last 30 s, and the page lifetime over the finest ring; undefined before there are two samples.
+   * Returns the figures of the last 30 s, and the page lifetime over the finest ring; undefined before there are two
+   * samples.
    */
   recent(): RecentFigures | undefined {
     const ring = this.#rings[0];
@@ -164,7 +165,7 @@ export class NodeHistory {
   }
 }
 
-/** Column of the first latency bucket; counts and gauges are before it. */
+/** Column of the first latency bucket, after all counts and gauges. */
 const FIRST_BUCKET = HISTORY_COUNTS.length + HISTORY_GAUGES.length;
 
 function totalsOf(row: Float64Array): HistoryReport['totals'] {
@@ -176,7 +177,7 @@ function columnsOf(columns: readonly (readonly [string, readonly number[]])[]): 
   return Object.fromEntries(columns.filter(([, values]) => values.some((value) => value !== 0)));
 }
 
-/** The last rows of a table of numbers, of which each has a time. A further row replaces the oldest. */
+/** The last rows of a table of numbers, each with its time. A new row replaces the oldest. */
 class SampleRing {
   readonly #capacity: number;
   readonly #columns: number;
@@ -197,7 +198,7 @@ class SampleRing {
     return this.#size;
   }
 
-  /** Copies `row`, which has a value for each column. */
+  /** Copies `row`, which must have a value for each column. */
   push(timeMs: number, row: Float64Array): void {
     this.#times[this.#next] = timeMs;
     this.#values.set(row, this.#next * this.#columns);
@@ -205,12 +206,12 @@ class SampleRing {
     this.#size = Math.min(this.#size + 1, this.#capacity);
   }
 
-  /** Time of a row; 0 is the oldest. */
+  /** Returns the time of a row; row 0 is the oldest. */
   time(index: number): number {
     return this.#times[this.#place(index)] as number;
   }
 
-  /** The row itself, not a copy; it is valid until the next `push`. */
+  /** Returns the row itself, not a copy. It is valid until the next `push`. */
   row(index: number): Float64Array {
     const start = this.#place(index) * this.#columns;
     return this.#values.subarray(start, start + this.#columns);

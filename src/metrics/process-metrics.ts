@@ -12,20 +12,20 @@ interface EventLoopDelay {
   readonly max_s: number;
 }
 
-/** Folder with a process's open files on Linux; other systems have none. */
+/** Folder with the open files of this process on Linux; other systems have no such folder. */
 const OPEN_FILES = '/proc/self/fd';
 
 /**
- * The process itself, by the names that other Node programs use. (prom-client has such a collection, too, which starts
- * observers that cannot be ended.)
+ * Metrics of the process, with the names that other Node programs use. (prom-client has such a collection, too, but it
+ * starts observers that cannot be stopped.)
  */
 export class ProcessMetrics {
   readonly #registry: Registry;
   readonly #clock: Clock;
   readonly #host: Host;
   /**
-   * Window of the event loop, created when its figures are first wanted: with thousands of nodes in one process,
-   * observing for each would be all that it does.
+   * Observation of the event loop, created when its figures are first requested: with thousands of nodes in one
+   * process, observing for each of them would take all of its time.
    */
   #window: EventLoopWindow | undefined;
   #isClosed = false;
@@ -41,7 +41,7 @@ export class ProcessMetrics {
     this.#addVersion();
   }
 
-  /** Begins to observe the event loop. Idempotent; without effect after {@link close}. */
+  /** Begins to observe the event loop. Idempotent; has no effect after {@link close}. */
   observe(): void {
     if (!this.#isClosed) this.#window ??= new EventLoopWindow(this.#clock, this.#host);
   }
@@ -51,7 +51,7 @@ export class ProcessMetrics {
     return this.#window?.delay() ?? { p50_s: 0, p99_s: 0, max_s: 0 };
   }
 
-  /** Ends the observers; their last values stay. Idempotent. */
+  /** Stops the observers; their last values stay. Idempotent. */
   close(): void {
     this.#isClosed = true;
     this.#window?.close();
@@ -86,7 +86,7 @@ export class ProcessMetrics {
       async collect() {
         const files = await readdir(OPEN_FILES).catch(() => null);
         if (files === null) this.remove();
-        // One of the open files is that of the listing.
+        // One of the open files is the listing itself.
         else this.set(files.length - 1);
       },
     });
@@ -148,9 +148,9 @@ function cpuSeconds(): { readonly user: number; readonly system: number } {
 }
 
 /**
- * Delay and use of the event loop in the recent past, however often and by whomever they are read. It keeps two
- * observations, one turn apart: the older one is reported, and in every turn it begins anew as the younger one. They do
- * not keep the process alive.
+ * Delay and utilization of the event loop in the recent past, independent of how often they are read. It keeps two
+ * observations, one turn apart. The older one is reported; in every turn it is reset and becomes the younger one. The
+ * observations do not keep the process alive.
  */
 class EventLoopWindow {
   readonly #clock: Clock;
@@ -171,7 +171,7 @@ class EventLoopWindow {
     return { p50_s: older.delayS(50), p99_s: older.delayS(99), max_s: older.delayS(100) };
   }
 
-  /** Part of the time in which the event loop was busy, 0 to 1. */
+  /** Fraction of the time in which the event loop was busy, 0 to 1. */
   utilization(): number {
     return this.#older.utilization();
   }

@@ -5,15 +5,15 @@ type Check = (value: unknown) => boolean;
 type Shape = Readonly<Record<string, Check>>;
 
 /**
- * Whether a peer's answer can be used as a report, of whatever version: what it leaves out is unknown to readers, and
- * what is there is of the kind that they count with and show. One member's odd answer must not spoil what is shown of
- * all.
+ * Whether a peer's answer can be used as a report, whatever its version: missing fields are unknown to readers, and
+ * present fields have the types that readers compute with and show. An odd answer of one member must not spoil the view
+ * of all.
  */
 export function isReportLike(answer: unknown): boolean {
   return has(answer, REPORT) && isPlain(answer);
 }
 
-/** Whether a peer's answer can be used as its figures over time: columns of numbers, no longer than a history is. */
+/** Whether a peer's answer can be used as its history: columns of numbers, no longer than a history can be. */
 export function isHistoryLike(answer: unknown): answer is HistoryReport {
   return hasAll(answer, HISTORY);
 }

@@ -1,5 +1,5 @@
 /**
- * The public native API: `meshcache/native`. It can be imported everywhere, also where there is no addon or no RDMA.
+ * The public native API: `meshcache/native`. It can be imported everywhere, even without the addon or RDMA.
  *
  * @module meshcache/native
  */
@@ -11,5 +11,5 @@ export { RDMA_STEPS, type RdmaStep, type RdmaSupport, rdmaSupport } from './devi
 export type { EngineStats } from './engine/engine-channel.js';
 export { type MrHandle, type ReadRequest, TransferEngine, type TransferEngineOptions } from './transfer-engine.js';
 
-/** Whether the addon was built with RDMA. {@link rdmaSupport} tells whether this machine can use it. */
+/** Whether the addon was built with RDMA. {@link rdmaSupport} says whether this machine can use it. */
 export const HAS_RDMA: boolean = loadNative().addon?.hasRdma ?? false;

@@ -12,21 +12,21 @@ import { EngineChannel, type EngineStats, engineOptions } from './engine/engine-
 import { EventLog } from './engine/engine-event.js';
 import { EngineReader } from './engine/engine-reader.js';
 
-/** Device and address of an engine; options that are left out are chosen. */
+/** Device and address of an engine. Omitted options are chosen automatically. */
 export interface TransferEngineOptions {
-  /** Name of the device; by default the device of `bindHost`, else the first one with an active port. */
+  /** Name of the device. Default: the device of `bindHost`, else the first one with an active port. */
   readonly deviceName?: string;
   /** Names of several devices, over which reads are spread. */
   readonly deviceNames?: readonly string[];
-  /** Port of the device; by default the first active one. */
+  /** Port of the device. Default: the first active one. */
   readonly ibPort?: number;
-  /** Index of the GID; by default the best one of RoCE v2: IPv4, then global IPv6, then link-local. */
+  /** Index of the GID. Default: the best one of RoCE v2, in the order IPv4, global IPv6, link-local. */
   readonly gidIndex?: number;
-  /** Numeric address of the device to listen on and to advertise; `0.0.0.0`: any. */
+  /** Numeric address of the device to listen on and to advertise; `0.0.0.0` for any. */
   readonly bindHost?: string;
   /** Port to listen on; 0 (default): any free one. */
   readonly bindPort?: number;
-  /** Secret without which peers are refused. Of several secrets, the first is presented and each is accepted. */
+  /** Peers must know one of these secrets. The first one is presented; each is accepted. */
   readonly clusterSecret?: string | readonly string[];
   readonly env?: Environment;
   /** @internal For tests. */
@@ -57,11 +57,11 @@ export interface ReadRequest {
 }
 
 /**
- * One-sided reads over RDMA, and the memory that peers may read. Addresses are real pointers (those of `HostRegion`
- * are, with the addon).
+ * One-sided reads over RDMA, and the memory that peers may read. Addresses are real pointers (with the addon, those of
+ * `HostRegion` are).
  *
- * Memory belongs to the caller and must stay from {@link registerMr} until {@link deregisterMr} or {@link close} has
- * resolved. The engine keeps the process alive only while reads are in progress.
+ * Memory belongs to the caller and must stay allocated from {@link registerMr} until {@link deregisterMr} or {@link
+ * close} has resolved. The engine keeps the process alive only while reads are in progress.
  */
 export class TransferEngine {
   /** Device of the first rail. */
@@ -79,7 +79,7 @@ export class TransferEngine {
 
   /**
    * Starts to listen for peers. Throws `ConfigError` for a device, port, GID or address that does not exist, and
-   * `RdmaError` if RDMA cannot be used; its message says which step fails and what to do.
+   * `RdmaError` if RDMA cannot be used; its message says which step fails and what to do about it.
    */
   constructor(options: TransferEngineOptions = {}) {
     const { host = systemRdmaHost, env = systemEnvironment() } = options;
@@ -106,14 +106,14 @@ export class TransferEngine {
     this.#endpoint = formatEndpoint({ host: (rail as RailOptions).address, port: port as number });
   }
 
-  /** The `host:port` at which peers reach this engine. */
+  /** Returns the `host:port` at which peers reach this engine. */
   localEndpoint(): string {
     return this.#endpoint;
   }
 
   /**
-   * Registers `length` bytes from `addr` on: peers may read them, and reads may land there. Throws `ArgumentError` for
-   * an invalid range, `RdmaError` if the memory cannot be registered, and `ClosedError`.
+   * Registers `length` bytes from `addr` on: peers may read them, and reads may write into them. Throws `ArgumentError`
+   * for an invalid range, `RdmaError` if the memory cannot be registered, and `ClosedError`.
    */
   registerMr(addr: bigint, length: number): MrHandle {
     const start = typeof addr === 'bigint' && addr > 0n ? Number(addr) : Number.NaN;
@@ -129,7 +129,7 @@ export class TransferEngine {
   }
 
   /**
-   * Deregisters memory; resolves when no peer can read it and no read lands in it. Without effect if it is not
+   * Deregisters memory. Resolves when no peer can read it and no read writes into it. Has no effect if it is not
    * registered.
    */
   async deregisterMr({ rkey }: MrHandle): Promise<void> {
@@ -139,9 +139,10 @@ export class TransferEngine {
   }
 
   /**
-   * One result per request, in order: true once exactly the bytes asked for are at `localAddr`. A request that fails,
-   * whatever the reason, is false; nothing writes into its memory afterwards. Rejects with `ArgumentError`, before
-   * anything is read, for a malformed request and for local memory that is not registered, and with `ClosedError`.
+   * Reads, and resolves with one result per request, in order: true once exactly the requested bytes are at
+   * `localAddr`. If a request fails for any reason, its result is false, and nothing writes into its memory afterwards.
+   * Rejects with `ArgumentError`, before anything is read, for a malformed request and for local memory that is not
+   * registered, and with `ClosedError`.
    */
   async batchRead(requests: readonly ReadRequest[]): Promise<boolean[]> {
     if (this.#isClosing) throw new ClosedError('the transfer engine');
@@ -149,14 +150,14 @@ export class TransferEngine {
     const batch = this.#reader.batch(requests.length);
     for (const [index, { remoteNode, localAddr, remoteAddr, rkey, length }] of requests.entries()) {
       const from = Number(remoteAddr);
-      // No peer has such memory.
+      // No peer can have such memory.
       if (rkey >>> 0 !== rkey || !Number.isSafeInteger(from) || from < 0) continue;
       if (batch.addOp(index, remoteNode, rkey, from) && length > 0) batch.addPiece(Number(localAddr), length);
     }
     return batch.run();
   }
 
-  /** Totals since the start, by name; `connections` and `acceptedConnections` are present numbers. */
+  /** Returns totals since the start, by name; `connections` and `acceptedConnections` are current counts. */
   stats(): EngineStats {
     return this.#channel.stats();
   }
@@ -214,7 +215,7 @@ function chooseRails(options: TransferEngineOptions, host: RdmaHost): readonly R
   }
   const seen = withDevicesReadOnce(host);
   const support = rdmaSupport({ host: seen });
-  // A wrong device name is reported rather than an inactive port.
+  // A wrong device name is reported first, rather than an inactive port.
   if (!support.usable && support.step !== 'port') throw unusable(support.step, `${support.reason}; ${support.advice}`);
   const selection = selectRails({ deviceName, deviceNames, ibPort, gidIndex, bindHost, port }, seen.devices(), {
     nameOf: (wish) => `TransferEngine: ${wish}`,

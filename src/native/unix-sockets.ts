@@ -14,19 +14,19 @@ import { loadNative } from './addon/loader.js';
 
 export type { DescriptorListenerStats } from './addon/contract.js';
 
-/** One record that a process has sent, with the descriptor that came with it. */
+/** One record that a process has sent, and the descriptor that came with it. */
 export interface DescriptorRecord {
-  /** The record of `recordBytes`, which belongs to the receiver. */
+  /** The record, `recordBytes` long. It belongs to the receiver. */
   readonly record: Uint8Array;
-  /** A descriptor, which then belongs to the receiver; -1: none. */
+  /** The descriptor, which belongs to the receiver; -1 if there is none. */
   readonly fd: number;
-  /** Process id of the peer when it connected, in the PID namespace of this process; 0: it is outside of that. */
+  /** Process id of the peer when it connected, in this process's PID namespace; 0 if the peer is outside of it. */
   readonly pid: number;
   readonly uid: number;
   readonly gid: number;
   /**
-   * Sends the answer, 1 to 256 bytes, and with it a copy of the descriptor `fd`, if given, which stays the caller's;
-   * then closes the connection. Later calls do nothing, nor do calls when the connection has ended.
+   * Sends the answer of 1 to 256 bytes, and a copy of the descriptor `fd` if given (the caller keeps `fd`); then closes
+   * the connection. Further calls, and calls after the connection has ended, do nothing.
    */
   reply(bytes: Uint8Array, fd?: number): void;
 }
@@ -34,28 +34,28 @@ export interface DescriptorRecord {
 export interface DescriptorListenerOptions {
   /** Path of the socket file. The file of an earlier process must have been removed. */
   readonly path: string;
-  /** Permission bits of the socket file; they are set before a process can connect. */
+  /** Permission bits of the socket file. They are set before any process can connect. */
   readonly mode: number;
-  /** Group of the file; by default that of the process. */
+  /** Group of the file. Default: the group of the process. */
   readonly gid?: number;
   /** Length of each record, 1 to 4096. */
   readonly recordBytes: number;
-  /** Connections above it are closed at once. */
+  /** Most connections; further ones are closed at once. */
   readonly connectionsMaxCount: number;
   /** Time after which an accepted connection without an answer is closed. */
   readonly timeoutMs: number;
   /**
-   * Called on this thread for each record. An error that it throws is an uncaught exception. A process that disconnects
-   * before it has its answer may not be reported.
+   * Called on this thread for each record. If it throws, the error becomes an uncaught exception. A process that
+   * disconnects before it gets its answer may not be reported.
    */
   readonly onRecord: (record: DescriptorRecord) => void;
 }
 
 /**
- * A Unix socket for descriptors: each connection sends one record, in one message, with or without a descriptor, and
- * gets one answer. Sockets of Node lose descriptors, so the addon has its own, with a separate thread.
+ * A Unix socket for descriptors: each connection sends one record in one message, with or without a descriptor, and
+ * gets one answer. Node's own sockets lose descriptors, so the addon implements this, on a separate thread.
  *
- * It does not keep the process alive, and is closed when the calling thread ends.
+ * The listener does not keep the process alive. It is closed when the calling thread ends.
  */
 export class DescriptorListener {
   readonly #listener: NativeDescriptorListener;
@@ -63,7 +63,7 @@ export class DescriptorListener {
   #isClosed = false;
 
   /**
-   * Starts to listen. Throws {@link ArgumentError} for invalid options and without the addon, and the addon's
+   * Starts to listen. Throws {@link ArgumentError} for invalid options and without the addon. Throws the addon's
    * `NativeFailure`, which has `call` and `errno`, if it cannot listen at the path.
    */
   static listen(options: DescriptorListenerOptions): DescriptorListener {
@@ -84,7 +84,7 @@ export class DescriptorListener {
     this.#listener = addon.createDescriptorListener(native, (records) => this.#arrived(records));
   }
 
-  /** Counters since the start; after closing, their last values. */
+  /** Counters since the start; after closing, the last values. */
   get stats(): DescriptorListenerStats {
     return this.#listener.stats();
   }
@@ -98,7 +98,7 @@ export class DescriptorListener {
     this.#listener.close();
   }
 
-  /** Hands out records; an error thrown for one record does not affect the others. */
+  /** Passes on records. An error thrown for one record does not affect the others. */
   #arrived(records: readonly NativeDescriptorRecord[]): void {
     const failures: unknown[] = [];
     for (const record of records) {
@@ -137,8 +137,8 @@ function checkWhole(name: string, value: number, min: number, max: number): void
 }
 
 /**
- * Closes a descriptor that another process may have sent, without waiting for it, as the addon's `closeReceived` does.
- * Does not throw.
+ * Closes a descriptor that another process may have sent, without waiting for the close (see the addon's
+ * `closeReceived`). Does not throw.
  */
 export function closeReceived(fd: number): void {
   const { addon } = loadNative();
@@ -146,16 +146,16 @@ export function closeReceived(fd: number): void {
     if (addon === null) closeSync(fd);
     else addon.closeReceived(fd);
   } catch {
-    // A failed close is ignored: the descriptor is not open, which is what was wanted.
+    // A failed close is ignored: the descriptor is then not open, as intended.
   }
 }
 
 export type { PeerCredentials } from './addon/contract.js';
 
 /**
- * Identity of the process at the other end of a connected Unix socket when it connected; `fd` is the socket's
- * descriptor. Undefined without the addon. Throws {@link ArgumentError} for a descriptor that is not one of a connected
- * Unix socket.
+ * Returns the identity that the process at the other end of a connected Unix socket had when it connected. `fd` is the
+ * socket's descriptor. Undefined without the addon. Throws {@link ArgumentError} for a descriptor that is not a
+ * connected Unix socket.
  */
 export function peerCredentials(fd: number): PeerCredentials | undefined {
   if (!Number.isInteger(fd) || fd < 0 || fd >= 2 ** 31 - 1) {
@@ -173,8 +173,8 @@ export function peerCredentials(fd: number): PeerCredentials | undefined {
 }
 
 /**
- * {@link peerCredentials} of a connection; undefined also if it has ended or is not a connection of the operating
- * system.
+ * Returns the {@link peerCredentials} of a connection; also undefined if it has ended or is not a connection of the
+ * operating system.
  */
 export function credentialsOf(connection: Connection): PeerCredentials | undefined {
   const fd = descriptorOf(connection);
@@ -182,9 +182,9 @@ export function credentialsOf(connection: Connection): PeerCredentials | undefin
 }
 
 /**
- * A connection takes the share of its process and of its user, as the kernel knows them. Where the kernel cannot tell
- * the process, because it is of another PID namespace, each connection counts as one; where nothing is known, all are
- * of one user.
+ * Returns the process and user whose shares a connection uses, according to the kernel. If the kernel cannot tell the
+ * process, because it is in another PID namespace, each connection counts as a process of its own. If nothing is known,
+ * all connections count as one user's.
  */
 export function sharerOf(credentials: PeerCredentials | undefined, id: number): Sharer {
   const { pid = 0, uid } = credentials ?? {};
@@ -192,7 +192,7 @@ export function sharerOf(credentials: PeerCredentials | undefined, id: number): 
   return { one: pid > 0 ? `process ${pid}` : `connection ${id}`, group };
 }
 
-/** The descriptor of a socket, from Node's internal handle: there is no public way to get it. */
+/** Returns the descriptor of a socket from Node's internal handle; there is no public way to get it. */
 function descriptorOf(connection: Connection): number | undefined {
   const { _handle: handle } = connection as { readonly _handle?: { readonly fd?: number } | null };
   return handle?.fd !== undefined && handle.fd >= 0 ? handle.fd : undefined;

@@ -1,12 +1,12 @@
-/** Shares of a new answer in the smoothed time and in its variation, as in RFC 6298. */
+/** Weights of a new answer in the smoothed time and in its variation, as in RFC 6298. */
 const SMOOTHED_SHARE = 1 / 8;
 const VARIATION_SHARE = 1 / 4;
 /** Variations above the smoothed time at which an answer is overdue. */
 const VARIATIONS_COUNT = 4;
 
 /**
- * How long a peer usually takes to begin an answer, and so how long to wait for one: an estimate as that of TCP's
- * retransmission time (RFC 6298), from the smoothed time and its mean variation.
+ * Estimates how long a peer usually takes to begin an answer, and thus how long to wait for one. Works like TCP's
+ * retransmission timer (RFC 6298), with the smoothed time and its mean variation.
  */
 export class AnswerTimes {
   #smoothedMs = 0;
@@ -18,7 +18,7 @@ export class AnswerTimes {
     return this.#isKnown;
   }
 
-  /** Takes note of the time that one answer took; answers that come when nobody waits any more count too. */
+  /** Records the time that one answer took. Answers that arrive when no caller waits any more count, too. */
   note(ms: number): void {
     if (this.#isKnown) {
       this.#variationMs += VARIATION_SHARE * (Math.abs(this.#smoothedMs - ms) - this.#variationMs);
@@ -31,8 +31,8 @@ export class AnswerTimes {
   }
 
   /**
-   * Milliseconds after which an answer is overdue: at least `minMs`, at most `maxMs`, which is also for a peer that has
-   * never answered.
+   * Returns the milliseconds after which an answer is overdue, from `minMs` to `maxMs`. It is `maxMs` for a peer that
+   * has never answered.
    */
   patienceMs(minMs: number, maxMs: number): number {
     if (!this.#isKnown) return maxMs;

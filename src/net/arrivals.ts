@@ -19,14 +19,14 @@ interface ArrivalsParts {
 }
 
 /**
- * What has come on a connection of a client. It is taken in pieces of at most RECEIVING_PIECE_BYTES, which may have
- * thousands of small requests, when it is the client's turn. While something waits nothing more should be read from the
- * socket.
+ * Bytes that have arrived on a client's connection. They are processed when it is the client's turn, in pieces of at
+ * most RECEIVING_PIECE_BYTES, because they may contain thousands of small requests. While bytes wait, nothing more
+ * should be read from the socket.
  */
 export class Arrivals {
   readonly #parts: ArrivalsParts;
   #chunks: { readonly bytes: Buffer; readonly sentAfterMs: number }[] = [];
-  /** Whether a piece is to be taken, now or later. */
+  /** Whether a piece is to be processed, now or later. */
   #isTaking = false;
   #isWaiting = false;
   #sentAfterMs = 0;
@@ -39,12 +39,12 @@ export class Arrivals {
     return this.#isWaiting;
   }
 
-  /** The earliest time at which what is being taken was sent, as `PauseWatch` knows it. */
+  /** Earliest time at which the bytes being processed can have been sent, according to `PauseWatch`. */
   get sentAfterMs(): number {
     return this.#sentAfterMs;
   }
 
-  /** Takes bytes from the socket, now or when it is the client's turn. */
+  /** Takes bytes from the socket; they are processed at once or when it is the client's turn. */
   add(bytes: Buffer): void {
     this.#chunks.push({ bytes, sentAfterMs: this.#parts.pauses.sentAfterMs() });
     if (this.#isTaking) return;
@@ -53,7 +53,7 @@ export class Arrivals {
     this.#setWaiting(this.#isTaking);
   }
 
-  /** Drops what waits. */
+  /** Drops the waiting bytes. */
   stop(): void {
     this.#chunks = [];
   }
@@ -87,7 +87,7 @@ export class Arrivals {
   }
 }
 
-/** What there is of a message that is being received. */
+/** The sizes of a message that is being received. */
 interface ReceivedPart {
   /** Bytes for which there is room. */
   readonly roomBytes: number;
@@ -96,10 +96,10 @@ interface ReceivedPart {
 }
 
 /**
- * Bytes of room that are to be made for the first `bytes` bytes of a message, when there is too little. The room grows
- * with what comes, as a message may end early. What has come is copied into it in one go: beyond
- * RECEIVING_WHOLE_MIN_BYTES that would take long, and there is room for the whole message. The system gives memory to
- * such a large room only where bytes are written.
+ * Returns how many bytes of room to allocate when there is too little for the first `bytes` bytes of a message. The
+ * room grows with the bytes that arrive, because a message may end early. Growing copies all bytes so far at once,
+ * which takes long for many; above RECEIVING_WHOLE_MIN_BYTES there is therefore room for the whole message. The system
+ * provides memory for such a large room only where bytes are written.
  */
 export function roomFor(bytes: number, { roomBytes, wholeBytes }: ReceivedPart): number {
   if (bytes > RECEIVING_WHOLE_MIN_BYTES) return wholeBytes;

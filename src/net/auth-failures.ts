@@ -33,13 +33,13 @@ const TEXTS: Readonly<Record<AuthFailureReason, string>> = {
   tls: 'the TLS handshake failed; certificates of all nodes must be valid and signed by tls_ca_file',
 };
 
-/** The error for a failed authentication. It is retryable, because the peer or a secret may be changed. */
+/** Returns the error for a failed authentication. It is retryable, because the peer or a secret may change. */
 export function authError(reason: AuthFailureReason, peer: string): AuthError {
   return new AuthError(`${peer}: ${TEXTS[reason]}`, { retryable: true });
 }
 
 /**
- * Counts failures and logs them, sparsely for each reason, and has them in the audit log if somebody was refused at a
+ * Counts failures and logs them, rate-limited per reason. Records them in the audit log if a client was refused at a
  * door.
  */
 export class AuthFailures {
@@ -48,7 +48,7 @@ export class AuthFailures {
   readonly #env: Pick<Environment, 'metrics' | 'audit'>;
   readonly #log: SparseLog;
 
-  /** `door`: undefined for the side that connects, and where whoever asks says more of the one that is refused. */
+  /** `door`: undefined for the connecting side, and where the caller itself writes a more detailed audit record. */
   constructor(
     plane: AuthFailurePlane,
     env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'audit'>,
@@ -60,9 +60,7 @@ export class AuthFailures {
     this.#log = new SparseLog(env);
   }
 
-  /**
-   * Counts and logs a failure; `peer` is the peer's address, without its port, `text` says more than the reason does.
-   */
+  /** Counts and logs a failure. `peer` is the peer's address without its port; `text` may say more than the reason. */
   record(reason: AuthFailureReason, peer: string, text = TEXTS[reason]): void {
     const door = this.#door;
     const { metrics, audit } = this.#env;
@@ -75,21 +73,21 @@ export class AuthFailures {
 }
 
 /**
- * Why a password or token is nobody's. `paused`: too many wrong ones have come from this address, and this one was not
- * looked at.
+ * Why a password or token was not accepted. `paused`: too many wrong ones came from this address, and this one was not
+ * checked.
  */
 export type WrongPassword = 'wrong' | 'paused';
 
 /**
- * Finds whose a password or token is, by its digest, in a time that tells nothing about the right one. After a few
- * wrong ones an address waits: further ones from it, right or wrong, are not looked at until then.
+ * Finds the owner of a password or token by its digest, in a time that reveals nothing about the right one. After a few
+ * wrong ones an address must wait: until then its further ones, right or wrong, are not checked.
  */
 export class PasswordCheck<T extends object> {
   readonly #ownerOf: (digest: string) => T | undefined;
   readonly #wrong: AddressBuckets;
   readonly #failures: AuthFailures;
 
-  /** `ownerOf` finds whose a digest is; undefined: nobody's. */
+  /** `ownerOf` finds the owner of a digest; undefined if it has none. */
   constructor(
     ownerOf: (digest: string) => T | undefined,
     plane: AuthFailurePlane,
@@ -102,8 +100,8 @@ export class PasswordCheck<T extends object> {
   }
 
   /**
-   * Finds the owner of what came from `address`; for a client at a Unix socket, this is any text that tells it from
-   * others.
+   * Finds the owner of a secret that came from `address`. For a client at a Unix socket, `address` is any text that
+   * tells it from others.
    */
   judge(given: string | Uint8Array, address: string): T | WrongPassword {
     if (this.#wrong.known(address)?.has(1) === false) {
@@ -118,15 +116,15 @@ export class PasswordCheck<T extends object> {
     return 'wrong';
   }
 
-  /** Throws `InvariantError` unless what is remembered of addresses is consistent. */
+  /** Throws `InvariantError` unless the remembered addresses are consistent. */
   verify(): void {
     this.#wrong.verify('passwords');
   }
 }
 
 /**
- * Whether a digest is that of `password`. Digests have one length, and one that is partly right tells nothing about the
- * password.
+ * Returns a function that compares a digest with that of `password` in constant time. All digests have the same length,
+ * and a partly right one reveals nothing about the password.
  */
 export function isDigestOf(password: string): (digest: string) => boolean {
   const right = Buffer.from(digestOf(password));

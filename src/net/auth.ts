@@ -4,8 +4,8 @@ import type { RandomSource } from '../base/environment/random.js';
 import { SECRETS_MAX_COUNT } from '../base/limits.js';
 
 /**
- * How two nodes prove to each other that they know the cluster's secret, the same on every connection of the control
- * plane and of the TCP data plane. `src/rpc/PROTOCOL.md` has the order of the messages.
+ * Mutual proof of two nodes that they know the cluster's secret; the same on every connection of the control plane and
+ * of the TCP data plane. `src/rpc/PROTOCOL.md` has the order of the messages.
  *
  *     greeting  [the plane's hello, with FLAG_AUTHENTICATION][nonce 32][target 32]    each way
  *     proofs    [proof 32][proof 32]                                                  client to server
@@ -15,36 +15,36 @@ import { SECRETS_MAX_COUNT } from '../base/limits.js';
  *     proof  = HMAC-SHA-256(secret, "meshcache auth 1 <plane> <role>" 00 | client's greeting | server's greeting)
  */
 
-/** What is behind the connection: a proof for one plane is none for the other. */
+/** The plane of a connection. A proof for one plane is not valid on the other. */
 export type AuthPlane = 'rpc' | 'data';
 type Role = 'client' | 'server';
 
-/** In the flags of a hello: a nonce and a target follow, and proofs are wanted. */
+/** Flag of a hello: a nonce and a target follow, and proofs are required. */
 export const FLAG_AUTHENTICATION = 1;
 const NONCE_BYTES = 32;
 const TARGET_BYTES = 32;
-/** What follows the hello in a greeting: nonce and target. */
+/** Bytes after the hello in a greeting: nonce and target. */
 export const CHALLENGE_BYTES = NONCE_BYTES + TARGET_BYTES;
 export const PROOF_BYTES = 32;
-/** A client proves each secret that it has; where it has one, the rest is filled with noise. */
+/** A client proves each secret that it has. If it has only one, the rest is filled with random bytes. */
 export const PROOFS_BYTES = SECRETS_MAX_COUNT * PROOF_BYTES;
 
 interface Parts {
   readonly plane: AuthPlane;
   readonly secrets: ClusterSecrets;
   readonly random: RandomSource;
-  /** The own hello, with FLAG_AUTHENTICATION. */
+  /** This side's hello, with FLAG_AUTHENTICATION. */
   readonly hello: Buffer;
-  /** What the client means to reach, or what the server is, such as `control 10.0.0.1:18500`. */
+  /** The server that the client means to reach, or that this server is, such as `control 10.0.0.1:18500`. */
   readonly target: string;
 }
 
-/** Why a handshake has failed. `misdirected`: the client means to reach another server. */
+/** Why a handshake failed. `misdirected`: the client means to reach another server. */
 type HandshakeFault = 'wrong' | 'misdirected';
 
 /** The connecting side of one connection. */
 export class ClientHandshake {
-  /** What to open the connection with. */
+  /** Bytes that open the connection. */
   readonly greeting: Buffer;
   readonly #parts: Parts;
   #serverGreeting: Buffer = Buffer.alloc(0);
@@ -54,7 +54,9 @@ export class ClientHandshake {
     this.greeting = greetingOf(parts);
   }
 
-  /** PROOFS_BYTES to answer the server's greeting with; undefined: it is another server than the one that is meant. */
+  /**
+   * Returns PROOFS_BYTES that answer the server's greeting; undefined if it is not the server that the client means.
+   */
   prove(serverGreeting: Buffer): Buffer | undefined {
     if (!targetIn(serverGreeting).equals(targetIn(this.greeting))) return undefined;
     this.#serverGreeting = Buffer.from(serverGreeting);
@@ -63,7 +65,10 @@ export class ClientHandshake {
     return Buffer.concat([...proofs, this.#parts.random.bytes(missing * PROOF_BYTES)]);
   }
 
-  /** The keys of the connection if the server has proved itself: nothing that it says counts before. */
+  /**
+   * Returns the keys of the connection if the server has proved itself. Nothing that the server sends is trusted
+   * before.
+   */
   answered(proof: Buffer): SessionKeys | undefined {
     const match = indexOfMatch(this.#proofs('server'), [proof]);
     return match < 0
@@ -78,7 +83,7 @@ export class ClientHandshake {
 
 /** The accepting side of one connection. */
 export class ServerHandshake {
-  /** What to answer the client's greeting with, or to open the connection with where nobody waits for the other. */
+  /** Bytes that answer the client's greeting, or that open the connection if neither side waits for the other. */
   readonly greeting: Buffer;
   readonly #parts: Parts;
 
@@ -88,8 +93,8 @@ export class ServerHandshake {
   }
 
   /**
-   * The answer to proofs of a secret that is accepted, under the same one, and the keys of the connection. A fault:
-   * close without a word.
+   * Returns the answer to the proofs and the keys of the connection, under the secret that both sides know. On a fault,
+   * the connection must be closed without a message.
    */
   answer(
     clientGreeting: Buffer,
@@ -112,13 +117,14 @@ function greetingOf({ hello, random, target }: Parts): Buffer {
   return Buffer.concat([hello, random.bytes(NONCE_BYTES), digest]);
 }
 
-/** The digest of the target, with which a greeting ends. */
+/** Returns the digest of the target, which is the end of a greeting. */
 function targetIn(greeting: Buffer): Buffer {
   return greeting.subarray(greeting.length - TARGET_BYTES);
 }
 
 /**
- * One for each secret. Greetings have one length on each plane, so that no two pairs of them look the same in a row.
+ * Returns one proof per secret. All greetings of a plane have the same length, so that no two pairs of them give the
+ * same input.
  */
 function proofsOf({ plane, secrets }: Parts, role: Role, greetings: readonly Buffer[]): Buffer[] {
   return secrets.reveal().map((secret) => {
@@ -132,7 +138,10 @@ function factsOf({ plane, secrets }: Parts, secretIndex: number, greetings: read
   return { plane, secret: secrets.reveal()[secretIndex] as string, greetings };
 }
 
-/** Which of `expected` is among `given`, -1 for none. Takes the same time whatever the bytes are. */
+/**
+ * Returns the index of the element of `expected` that is among `given`, or -1. Takes the same time whatever the bytes
+ * are.
+ */
 function indexOfMatch(expected: readonly Buffer[], given: readonly Buffer[]): number {
   let match = -1;
   for (const [i, right] of expected.entries()) {
@@ -145,8 +154,8 @@ function indexOfMatch(expected: readonly Buffer[], given: readonly Buffer[]): nu
 }
 
 /**
- * Keys of one connection whose sides have proved that they know the cluster's secret. Every frame that follows carries
- * tags under them (`src/memory/frame-tags.ts`), so that a program between the two sides can pass frames on and cannot
+ * Keys of one connection whose sides have proved that they know the cluster's secret. Every later frame carries tags
+ * under these keys (`src/memory/frame-tags.ts`). A program between the two sides can thus pass on frames, but cannot
  * make, change, repeat, drop or reorder any.
  *
  *     key = HKDF-SHA-256(secret, salt: SHA-256(client's greeting | server's greeting), info: "meshcache keys 1 <plane> <sender>")
@@ -160,16 +169,16 @@ export interface SessionKeys {
   readonly received: KeyObject;
 }
 
-/** What the keys of a connection are derived from; both sides have the same. */
+/** Input from which both sides derive the keys of a connection. */
 interface SessionFacts {
   readonly plane: string;
   /** The secret that both sides have proved to know. */
   readonly secret: string;
-  /** The client's, then the server's. */
+  /** The client's greeting, then the server's. */
   readonly greetings: readonly Buffer[];
 }
 
-/** Derives the keys of a connection for the side that is its `role`. */
+/** Derives the keys of a connection for the side with this `role`. */
 function sessionKeys({ plane, secret, greetings }: SessionFacts, role: 'client' | 'server'): SessionKeys {
   const hash = createHash('sha256');
   for (const greeting of greetings) hash.update(greeting);

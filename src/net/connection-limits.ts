@@ -11,9 +11,9 @@ import {
 } from '../base/limits.js';
 
 /**
- * Connections that must make way for others: those of unauthenticated peers, or idle ones. A connection beyond the
- * limit replaces the oldest one of the origin that has most of them. So whoever opens many closes their own, and others
- * have the time until `maxCount` further connections arrive.
+ * Connections that must make room for others: unauthenticated ones, or idle ones. A connection beyond the limit
+ * replaces the oldest one of the origin that has most of them. Peers that open many thus close their own, and others
+ * keep theirs until `maxCount` further connections arrive.
  */
 export class PendingConnections<Connection> {
   readonly #maxCount: number;
@@ -23,7 +23,8 @@ export class PendingConnections<Connection> {
   readonly #pending = new Map<Connection, string>();
 
   /**
-   * `drop` is called to end a replaced connection, which is no longer pending by then. Default: all have one origin.
+   * `drop` must end a replaced connection, which is no longer pending by then. By default all connections have one
+   * origin.
    */
   constructor(
     maxCount: number,
@@ -53,7 +54,7 @@ export class PendingConnections<Connection> {
     this.#pending.delete(connection);
   }
 
-  /** Ends the oldest connection of the origin that has most; false: there is none. */
+  /** Ends the oldest connection of the origin that has most; returns false if there is none. */
   dropOldest(): boolean {
     const origin = this.#mostFrequent();
     for (const [oldest, from] of this.#pending) {
@@ -88,7 +89,7 @@ export class PendingConnections<Connection> {
   }
 }
 
-/** Rates at which unauthenticated connections are accepted; tests use other ones than `limits.ts`. */
+/** Rates at which unauthenticated connections are accepted; tests replace those of `limits.ts`. */
 export interface ConnectionRates {
   readonly perAddressPerS: number;
   readonly perAddressBurstCount: number;
@@ -112,9 +113,9 @@ export const CONNECTION_RATES: ConnectionRates = {
 const REFUSAL_COST = 1 / 2;
 
 /**
- * Limits the connections of unauthenticated peers, for each address and in all. Every connection counts as
- * unauthenticated until {@link proved} gives its share back. So members are not limited, however many they are; peers
- * that fail or stay silent are.
+ * Limits the connections of unauthenticated peers, per address and in total. Every connection counts as unauthenticated
+ * until {@link proved} returns its share. Members are thus not limited, however many they are; peers that fail or stay
+ * silent are.
  */
 export class ConnectionLimits {
   readonly #all: Bucket;
@@ -126,14 +127,14 @@ export class ConnectionLimits {
     this.#addresses = new AddressBuckets(clock, rate);
   }
 
-  /** Number of addresses that are remembered. */
+  /** Number of remembered addresses. */
   get addressesCount(): number {
     return this.#addresses.size;
   }
 
   /**
-   * Decides about a new connection. `refuse`: this address has used its share. `pause`: the listener has no time even
-   * to refuse connections.
+   * Decides about a new connection. `refuse`: its address has used up its share. `pause`: the listener has no time even
+   * for refusing connections.
    */
   admit(address: string): 'accept' | 'refuse' | 'pause' {
     const bucket = this.#addresses.of(address);
@@ -146,7 +147,7 @@ export class ConnectionLimits {
     return 'accept';
   }
 
-  /** Gives back the share of an accepted connection from `address`, whose peer has authenticated itself. */
+  /** Returns the share of an accepted connection from `address`, because its peer has authenticated itself. */
   proved(address: string): void {
     this.#all.giveBack(1);
     this.#addresses.known(address)?.giveBack(1);
@@ -168,7 +169,7 @@ interface BucketRate {
   readonly burstCount: number;
 }
 
-/** What is left of a share that comes back with time. */
+/** A token bucket: a share that refills over time. */
 class Bucket {
   readonly #clock: Clock;
   readonly #rate: () => BucketRate;
@@ -182,7 +183,7 @@ class Bucket {
     this.#filledAtMs = clock.nowMs();
   }
 
-  /** Whether so much is left. */
+  /** Whether at least this many tokens are left. */
   has(tokens: number): boolean {
     const { perS, burstCount } = this.#rate();
     const nowMs = this.#clock.nowMs();
@@ -191,7 +192,7 @@ class Bucket {
     return this.#tokens >= tokens;
   }
 
-  /** Takes what is left, as {@link has} has said. */
+  /** Takes tokens that {@link has} has confirmed. */
   take(tokens: number): void {
     this.#tokens -= tokens;
   }
@@ -200,7 +201,7 @@ class Bucket {
     this.#tokens = Math.min(this.#rate().burstCount, this.#tokens + tokens);
   }
 
-  /** Throws `InvariantError` unless it has between nothing and its burst. */
+  /** Throws `InvariantError` unless the number of tokens is between 0 and the burst. */
   verify(subject: string, whose: string): void {
     const { burstCount } = this.#rate();
     assertAtMost(`${subject}: what is left for ${whose}`, this.#tokens, burstCount);
@@ -208,13 +209,11 @@ class Bucket {
   }
 }
 
-/**
- * A bucket for each address, of as many as are remembered; beyond them, the address that came longest ago is forgotten.
- */
+/** One bucket per address. If there are too many addresses, the one that was used longest ago is forgotten. */
 export class AddressBuckets {
   readonly #clock: Clock;
   readonly #rate: () => BucketRate;
-  /** By origin, the most recent one at the end. */
+  /** Buckets by origin, the most recently used one at the end. */
   readonly #buckets = new Map<string, Bucket>();
 
   constructor(clock: Clock, rate: () => BucketRate) {
@@ -226,7 +225,7 @@ export class AddressBuckets {
     return this.#buckets.size;
   }
 
-  /** The bucket of an address, which is remembered from now on. */
+  /** Returns the bucket of an address, which is remembered from now on. */
   of(address: string): Bucket {
     const origin = originOf(address);
     const bucket = this.#buckets.get(origin) ?? new Bucket(this.#clock, this.#rate);
@@ -241,7 +240,7 @@ export class AddressBuckets {
     return bucket;
   }
 
-  /** The bucket of an address, if it is remembered. */
+  /** Returns the bucket of an address, if the address is remembered. */
   known(address: string): Bucket | undefined {
     return this.#buckets.get(originOf(address));
   }
@@ -254,8 +253,8 @@ export class AddressBuckets {
 }
 
 /**
- * The key under which an address is counted: an IPv6 address counts as its /64 network, which belongs to one owner as a
- * rule.
+ * Returns the key under which an address is counted. An IPv6 address counts as its /64 network, which usually has one
+ * owner.
  */
 function originOf(address: string): string {
   if (!address.includes(':')) return address;
@@ -264,12 +263,12 @@ function originOf(address: string): string {
   const [head = '', tail] = address.split('::');
   const groups = head === '' ? [] : head.split(':');
   const tailGroups = tail === undefined || tail === '' ? [] : tail.split(':');
-  // `::` stands for zeros, so that groups behind it may belong to the network part.
+  // `::` stands for zeros, so groups after it may belong to the network part.
   while (tail !== undefined && groups.length + tailGroups.length < 8) groups.push('0');
   return [...groups, ...tailGroups].slice(0, 4).join(':');
 }
 
-/** Ends a connection that is not admitted, before anything is read from it. */
+/** Ends a connection that is not admitted before anything is read from it. */
 export function turnAway(connection: Connection): void {
   connection.on('error', () => {});
   // Unlike an orderly end, a reset leaves nothing behind in the kernel.

@@ -11,5 +11,8 @@ export const SAME_HOST: Distance = 0;
 export const SAME_ZONE: Distance = 1;
 export const OTHER_ZONE: Distance = 2;
 
-/** The distances of nodes, by id, from one node; undefined: it has no zone, and all nodes are equally far. */
+/**
+ * Returns the distance of a node, by id, from this one. Undefined: this node has no zone, and all nodes count as
+ * equally far.
+ */
 export type Distances = ((nodeId: string) => Distance) | undefined;

@@ -17,8 +17,8 @@ interface ListenerParts {
   /** Called when a connection was refused before anything was read from it. */
   onRefused(): void;
   /**
-   * Called with later errors of the listening socket: a connection could not be accepted, or a pause could not be ended
-   * yet.
+   * Called with later errors of the listening socket: a connection could not be accepted, or listening could not be
+   * resumed yet.
    */
   onError(error: Error): void;
 }
@@ -54,7 +54,7 @@ export class Listener {
   }
 
   /**
-   * Starts to listen; to be called once. Resolves with the port (`port` 0: a free one); rejects with the error of
+   * Starts to listen; may be called once. Resolves with the port (`port` 0: a free one); rejects with the error of
    * `listen`.
    */
   listen(host: string, port: number): Promise<number> {
@@ -67,14 +67,14 @@ export class Listener {
     });
   }
 
-  /** The peer at `address` has authenticated itself: its connection is no longer limited. */
+  /** Called when the peer at `address` has authenticated itself. Its connection is no longer limited. */
   proved(address: string): void {
     this.#limits.proved(address);
   }
 
   /**
-   * Stops accepting; resolves when the port is free and all connections have ended. To be called after {@link listen};
-   * idempotent.
+   * Stops accepting. Resolves when the port is free and all connections have ended. Must be called after {@link
+   * listen}. Idempotent.
    */
   close(): Promise<void> {
     this.#cancelPause?.();
@@ -116,7 +116,7 @@ export class Listener {
       'unauthenticated connection flood: accepting is paused for a moment; block the source with a firewall',
       {
         plane,
-        // A connection that has ended has no address any more.
+        // A connection that has already ended has no address.
         one_of_them: address || undefined,
       },
     );
@@ -149,7 +149,8 @@ export class Listener {
       this.#state = 'closed';
       return;
     }
-    // Another process may hold the port for long; listening is tried ten times a second.
+    // Another process may hold the port for long. Listening is retried ten times a second, and the failure reported
+    // once.
     if (!this.#saidResumeFailure) this.#parts.onError(error);
     this.#saidResumeFailure = this.#state === 'resuming';
     if (this.#state === 'ending') {

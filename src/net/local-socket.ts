@@ -19,10 +19,10 @@ import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../base/limits.js';
 /** Milliseconds to wait for a node at its socket before it counts as crashed. */
 const PROBE_TIMEOUT_MS = 1_000;
 
-/** Milliseconds between two probes of a socket that nobody listens at. */
+/** Milliseconds between two probes of a socket at which nothing listens. */
 const PROBE_PAUSE_MS = 250;
 
-/** Another node serves at the path of a socket. */
+/** Reports that another node serves at the path of a socket. */
 export class SocketTakenError extends ConfigError {
   constructor(key: string, path: string, options?: ErrorOptions) {
     super(
@@ -56,7 +56,7 @@ export async function listenLocally(
   { env, onError }: { readonly env: ProbeEnvironment; readonly onError: (error: Error) => void },
 ): Promise<void> {
   const bytes = Buffer.byteLength(path);
-  // Node.js would listen at the beginning of a path that is too long.
+  // Node.js would silently listen at a truncated path.
   if (bytes > CLIENT_SOCKET_PATH_MAX_BYTES) {
     throw new ConfigError(
       `configuration key "${key}": a path of ${bytes} bytes; allowed are ${CLIENT_SOCKET_PATH_MAX_BYTES}`,
@@ -84,7 +84,7 @@ export async function orConfigError(key: string, path: string, step: () => Promi
   }
 }
 
-/** Removes the socket of a node that crashed; that of a running node is not touched. */
+/** Removes the socket of a crashed node. Throws if a running node owns it. */
 async function takePath(key: string, path: string, env: ProbeEnvironment): Promise<void> {
   const found = statusOf(path);
   if (found === undefined) return;
@@ -95,9 +95,8 @@ async function takePath(key: string, path: string, env: ProbeEnvironment): Promi
 }
 
 /**
- * Removes the socket at a path if it is still the one that was found; false: another node has taken the path meanwhile.
- * Nobody else can have it between the look and the act: it is moved first, looked at once more, and put back if it is
- * another one.
+ * Removes the socket at a path if it is still the one that was found. Returns false if another node has taken the path
+ * in the meantime. To avoid a race, the socket is moved first, checked again, and put back if it is another one.
  */
 function removeDead(path: string, found: BigIntStats): boolean {
   const present = statusOf(path);
@@ -116,15 +115,15 @@ function statusOf(path: string): BigIntStats | undefined {
 }
 
 /**
- * File systems give the number of a removed file to the next one. A socket that got it meanwhile is younger, by the
- * pause between two probes.
+ * File systems give the inode number of a removed file to the next one. A socket that got the same number has a later
+ * time, because there is a pause between two probes.
  */
 function isSame(one: BigIntStats, other: BigIntStats): boolean {
   return one.ino === other.ino && one.dev === other.dev && one.mtimeNs === other.mtimeNs;
 }
 
 function bind(server: Server, path: string, onError: (error: Error) => void): Promise<void> {
-  // The mask keeps others out until the permissions are set. Worker threads cannot change it.
+  // The mask keeps other users out until the permissions are set. Worker threads cannot change it.
   const before = isMainThread ? process.umask(0o177) : undefined;
   try {
     return listenAt(server, { path, exclusive: true }, onError);
@@ -134,8 +133,8 @@ function bind(server: Server, path: string, onError: (error: Error) => void): Pr
 }
 
 /**
- * Creates a folder and those above it. Node.js's own way does not end where a file system denies that such a folder can
- * exist (/proc).
+ * Creates a folder and its parents. Node.js's own recursive mkdir does not end if a file system cannot contain such a
+ * folder (/proc).
  */
 function makeFolder(path: string): void {
   if (existsSync(path)) return;
@@ -148,8 +147,8 @@ function makeFolder(path: string): void {
 }
 
 /**
- * Whether somebody accepts connections at a socket. One that does not answer at all counts as well. A node that has
- * made its socket listens only a moment later: whether nobody is there is asked twice.
+ * Whether a process accepts connections at a socket. A process that does not answer at all counts, too. A node listens
+ * only a moment after it has created its socket, so a failed probe is repeated once.
  */
 export async function isAnswering(path: string, env: ProbeEnvironment): Promise<boolean> {
   if (await accepts(path, env)) return true;

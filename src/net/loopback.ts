@@ -1,14 +1,14 @@
 import type { Host } from '../base/environment/host.js';
 import { isEveryAddress } from '../base/environment/network.js';
 
-/** Whether a host is this machine by its text alone: `localhost`, an address of 127.0.0.0/8, or ::1. */
+/** Whether a host name alone says that it is this machine: `localhost`, an address of 127.0.0.0/8, or ::1. */
 export function isLoopbackHost(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 }
 
 /**
- * Why a node must not be reached at `host`: whoever reaches it there would be a member. Undefined: it may, because only
- * this machine reaches it, or because peers prove that they are members (`isAuthenticated`).
+ * Returns why a node must not listen at `host`: everyone who can reach it there would be a member. Undefined if it may,
+ * because only this machine can reach it, or because peers prove that they are members (`isAuthenticated`).
  */
 export function openNodeFault(host: string, isAuthenticated: boolean): string | undefined {
   if (isLoopbackHost(host) || isAuthenticated) return undefined;
@@ -19,7 +19,7 @@ export function openNodeFault(host: string, isAuthenticated: boolean): string | 
   );
 }
 
-/** The settings that decide who may use the door for Redis clients. */
+/** The settings that determine who may use the door for Redis clients. */
 interface RedisDoorSettings {
   readonly respPort: number | undefined;
   readonly respHost: string;
@@ -30,8 +30,9 @@ interface RedisDoorSettings {
 }
 
 /**
- * Why the door for Redis clients must not be opened: other hosts reach it, and clients there would need no proof of
- * their own. Undefined: it may. `spell` writes a key as the configuration does. Files are read when the node starts.
+ * Returns why the door for Redis clients must not be opened: other hosts can reach it, and clients there would need no
+ * password or certificate. Undefined if it may. `spell` writes a key as the configuration does. Files are read when the
+ * node starts.
  */
 export function openRedisDoorFault(settings: RedisDoorSettings, spell: (key: string) => string): string | undefined {
   const { respPort, respHost, respPassword, respPasswordFile, respTlsCaFile, usersFile } = settings;
@@ -50,11 +51,11 @@ export function openRedisDoorFault(settings: RedisDoorSettings, spell: (key: str
 export type HostNames = Pick<Host, 'resolve' | 'addresses'>;
 
 /**
- * The address to listen on for a listed host if that is this machine; undefined if it is another one.
+ * Returns the address to listen on for a listed host if that host is this machine; undefined if it is another one.
  *
- * A name that means loopback here (Debian has 127.0.1.1 for a machine's own name in /etc/hosts) means another address
- * elsewhere. Then the wildcard address is returned, because nodes of this machine connect to loopback and all others do
- * not.
+ * Here a name may resolve to loopback (Debian lists 127.0.1.1 for a machine's own name in /etc/hosts), but to another
+ * address elsewhere. In that case the wildcard address is returned, because nodes of this machine connect to loopback
+ * and all others do not.
  */
 export async function localAddressOf(host: string, names: HostNames): Promise<string | undefined> {
   const addresses = names.addresses().map(({ address }) => address);
@@ -71,7 +72,7 @@ export async function localAddressOf(host: string, names: HostNames): Promise<st
 }
 
 /**
- * Whether `ownHost` is on the machine of a listed host, under any name. A machine with a listed master runs no further
+ * Whether `ownHost` is on the machine of a listed host, under any name. A machine with a listed master runs no other
  * one.
  */
 export async function isHostOf(listed: string, ownHost: string, names: HostNames): Promise<boolean> {
@@ -82,7 +83,7 @@ export async function isHostOf(listed: string, ownHost: string, names: HostNames
   return ownHost === 'localhost' ? listenHost === '127.0.0.1' : (await names.resolve(ownHost)).includes(listenHost);
 }
 
-/** Whether two loopback addresses stand for two hosts. */
+/** Whether two loopback addresses stand for two different hosts. */
 export function isOtherLoopback(address: string, ownHost: string | undefined): boolean {
   return ownHost !== undefined && ownHost !== address && isLoopbackAddress(address) && isLoopbackAddress(ownHost);
 }

@@ -14,7 +14,8 @@ import type { AuthFailureReason } from './auth-failures.js';
 
 /**
  * The opening of a connection between two nodes, the same on the control plane and on the TCP data plane, as one state
- * machine for each side. They own no socket: their users hand them the parts that arrive, and send what the events say.
+ * machine per side. The machines own no socket: their users pass them the parts that arrive, and send what the events
+ * contain.
  *
  *     client                  server
  *     hello [challenge]  ------->
@@ -22,8 +23,7 @@ import type { AuthFailureReason } from './auth-failures.js';
  *     [proofs]           ------->                        what is in brackets: only if both sides want authentication
  *                        <-------  [proof]
  *
- * Where the proofs have succeeded, every frame that follows carries tags, unless the connection speaks TLS, which does
- * the same.
+ * After successful proofs every frame carries tags, unless the connection uses TLS, which protects frames itself.
  */
 
 /** The hello of one plane: the first bytes that either side sends. */
@@ -33,27 +33,30 @@ export interface HelloFormat {
   readonly bytes: number;
   encode(options: { readonly authentication: boolean }): Buffer;
   /**
-   * Whether the hello that starts with `start` wants authentication; undefined: that cannot be told before more of it
-   * has come. Throws {@link ProtocolError} if it cannot become a hello of this version.
+   * Whether the hello that starts with `start` asks for authentication; undefined if more of it is needed to tell.
+   * Throws {@link ProtocolError} if it cannot become a hello of this version.
    */
   wantsAuthentication(start: Buffer): boolean | undefined;
 }
 
-/** Called by an opening; its connection acts on them. */
+/** Events of an opening, which its connection acts on. */
 export interface OpeningEvents {
   send(bytes: Buffer): void;
   /**
-   * The opening has succeeded: the peer has said hello, and has authenticated itself if secrets are set. With `keys`,
-   * every frame that follows carries tags under them.
+   * Called when the opening has succeeded: the peer has said hello, and has authenticated itself if secrets are set.
+   * With `keys`, every later frame carries tags under them.
    */
   opened(peerHello: Buffer, keys: SessionKeys | undefined): void;
-  /** The two sides do not agree on a secret: the connection sends `farewell`, which tells the peer why, and ends. */
+  /**
+   * Called when the two sides do not share a secret. The connection sends `farewell`, which tells the peer why, and
+   * ends.
+   */
   refused(reason: AuthFailureReason, farewell?: Buffer): void;
-  /** The peer's hello is of another protocol or version: the connection ends. */
+  /** Called when the peer's hello is of another protocol or version. The connection ends. */
   foreign(error: ProtocolError): void;
 }
 
-/** The fields of an `Environment` that an opening needs; without secrets there is no authentication. */
+/** The fields of an `Environment` that an opening needs. Without secrets there is no authentication. */
 interface OpeningEnvironment {
   readonly random: RandomSource;
   readonly secrets?: ClusterSecrets | undefined;
@@ -63,11 +66,12 @@ interface OpeningEnvironment {
 export interface OpeningSubject {
   readonly env: OpeningEnvironment;
   /**
-   * What the client means to reach, or what the server is: the purpose of the connection, and the address that the
-   * server's node tells others. A server proves itself to, and believes, only clients that mean it.
+   * The server that the client means to reach, or that this server is: the purpose of the connection, and the address
+   * that the server's node advertises. A server proves itself only to clients that mean to reach it, and trusts no
+   * others.
    */
   readonly target: string;
-  /** Whether the connection speaks TLS; then frames carry no tags. */
+  /** Whether the connection uses TLS; then frames carry no tags. */
   readonly isEncrypted: () => boolean;
 }
 
@@ -76,11 +80,11 @@ export class ClientOpening {
   readonly #format: HelloFormat;
   readonly #events: OpeningEvents;
   readonly #hello: Buffer;
-  /** Undefined: this side has no secrets. */
+  /** The client's handshake; undefined if this side has no secrets. */
   readonly #handshake: ClientHandshake | undefined;
   readonly #isEncrypted: () => boolean;
   #serverHello: Buffer = Buffer.alloc(0);
-  /** The part that comes next. */
+  /** The next part to receive. */
   #awaited: 'hello' | 'challenge' | 'proof' | 'nothing' = 'hello';
 
   constructor(format: HelloFormat, { env, target, isEncrypted }: OpeningSubject, events: OpeningEvents) {
@@ -93,13 +97,13 @@ export class ClientOpening {
     this.#handshake = new ClientHandshake({ plane: format.plane, secrets, random, hello: this.#hello, target });
   }
 
-  /** Sends this side's hello, as soon as the connection can be written to. */
+  /** Sends this side's hello. Must be called as soon as the connection can be written to. */
   greet(): void {
     this.#events.send(this.#handshake?.greeting ?? this.#hello);
   }
 
   /**
-   * Whether the proofs are sent and not answered. A server that does not accept them ends the connection without an
+   * Whether the proofs have been sent and not answered yet. A server that rejects them ends the connection without an
    * answer.
    */
   get awaitsProof(): boolean {
@@ -107,8 +111,8 @@ export class ClientOpening {
   }
 
   /**
-   * Takes the next part, which is not kept; the first one is a hello. Returns the length of the one after it; 0: the
-   * opening is over.
+   * Processes the next part, which is not kept; the first part is a hello. Returns the length of the part after it, or
+   * 0 if the opening is over.
    */
   take(part: Buffer): number {
     switch (this.#awaited) {
@@ -171,7 +175,7 @@ export class ServerOpening {
   /** Created with the server's greeting; undefined before, and if this side has no secrets. */
   #handshake: ServerHandshake | undefined;
   #clientGreeting: Buffer = Buffer.alloc(0);
-  /** The part that comes next. */
+  /** The next part to receive. */
   #awaited: 'hello' | 'challenge' | 'proofs' | 'nothing' = 'hello';
   #isOpen = false;
 
@@ -187,19 +191,19 @@ export class ServerOpening {
     return this.#isOpen;
   }
 
-  /** Whether the client's hello has arrived and the challenge that belongs to it has not. */
+  /** Whether the client's hello has arrived but its challenge has not. */
   get isWithinGreeting(): boolean {
     return this.#awaited === 'challenge';
   }
 
-  /** Length of the part that comes next; 0: the opening has succeeded or failed. */
+  /** Length of the next part; 0 once the opening has succeeded or failed. */
   get nextBytes(): number {
     const bytes = { hello: this.#format.bytes, challenge: CHALLENGE_BYTES, proofs: PROOFS_BYTES, nothing: 0 };
     return bytes[this.#awaited];
   }
 
   /**
-   * Sends this side's hello at once, on a plane where servers do not wait for the client's. Otherwise {@link take}
+   * Sends this side's hello at once, on a plane whose servers do not wait for the client's. Otherwise {@link take}
    * sends it as the answer.
    */
   greet(): void {
@@ -214,14 +218,14 @@ export class ServerOpening {
     this.#events.send(this.#handshake?.greeting ?? this.#hello);
   }
 
-  /** Checks the start of an incomplete part: a wrong hello ends the opening at its first wrong byte. */
+  /** Checks the beginning of an incomplete part. A wrong hello ends the opening at its first wrong byte. */
   examine(start: Buffer): void {
     if (this.#awaited === 'hello') this.#authenticationOf(start);
   }
 
   /**
-   * Takes the next part, {@link nextBytes} long, which is not kept. Returns the length of the one after it; 0: the
-   * opening is over.
+   * Processes the next part, {@link nextBytes} long, which is not kept. Returns the length of the part after it, or 0
+   * if the opening is over.
    */
   take(part: Buffer): number {
     switch (this.#awaited) {
@@ -271,7 +275,10 @@ export class ServerOpening {
     this.#events.opened(this.#clientGreeting.subarray(0, this.#format.bytes), keys);
   }
 
-  /** Whether both sides want authentication; undefined: unknown yet, or they disagree and the opening has failed. */
+  /**
+   * Whether both sides want authentication. Undefined if that is unknown yet, or if they disagree and the opening has
+   * failed.
+   */
   #authenticationOf(start: Buffer): boolean | undefined {
     const isWanted = this.#subject.env.secrets !== undefined;
     const authentication = inspected(this.#format, start, this.#events);
@@ -284,7 +291,7 @@ export class ServerOpening {
 }
 
 /**
- * Whether a hello wants authentication, by its format; `foreign` if it is none, which has been reported to `events`.
+ * Whether a hello asks for authentication. Returns `foreign` if it is not a hello, which has been reported to `events`.
  */
 function inspected(format: HelloFormat, start: Buffer, events: OpeningEvents): boolean | undefined | 'foreign' {
   try {

@@ -11,21 +11,21 @@ interface PacedStreamParts {
 }
 
 /**
- * An accepted connection as a stream that hands out what has come in small pieces, each when it is the peer's turn. For
- * readers that carry out everything in the bytes that they are given before they return, as Node's HTTP server does: 64
- * KiB have well over a thousand requests. While a piece waits, nothing more is read from the socket.
+ * An accepted connection as a stream that delivers received bytes in small pieces, each when it is the peer's turn. It
+ * is for readers that execute everything in the bytes they get before they return, as Node's HTTP server does: 64 KiB
+ * can contain well over a thousand requests. While a piece waits, nothing more is read from the socket.
  */
 export class PacedStream extends Duplex {
   readonly #socket: Socket;
   readonly #parts: PacedStreamParts;
   #chunks: Buffer[] = [];
   #isWaiting = false;
-  /** Whether the reader wants no more until it asks again. */
+  /** Whether the reader wants nothing until it asks again. */
   #isFull = false;
   #hasEnded = false;
 
   constructor(socket: Socket, parts: PacedStreamParts) {
-    // What a reader that has paused finds later is one piece, too.
+    // With this mark, a paused reader also finds at most one piece when it resumes.
     super({ allowHalfOpen: true, readableHighWaterMark: 1 });
     this.#socket = socket;
     this.#parts = parts;
@@ -40,17 +40,17 @@ export class PacedStream extends Duplex {
     return this.#socket.remoteAddress;
   }
 
-  /** Whether the connection speaks TLS. */
+  /** Whether the connection uses TLS. */
   get encrypted(): boolean {
     return 'encrypted' in this.#socket && this.#socket.encrypted === true;
   }
 
-  /** Whether the peer has shown a certificate that is accepted. */
+  /** Whether the peer has presented an accepted certificate. */
   get authorized(): boolean {
     return 'authorized' in this.#socket && this.#socket.authorized === true;
   }
 
-  /** Emits `timeout` when nothing has been received or sent for so long. */
+  /** Emits `timeout` when nothing has been received or sent for `ms` milliseconds. */
   setTimeout(ms: number): this {
     this.#socket.setTimeout(ms);
     return this;

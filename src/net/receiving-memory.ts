@@ -1,16 +1,16 @@
 import type { ByteBudget, ByteHolding } from '../base/concurrency/byte-budget.js';
 import type { Sharer } from '../base/concurrency/shares.js';
 
-/** The memory of the message that one connection is receiving, of a budget that all connections share. */
+/** The memory of the message that one connection is receiving, taken from a budget that all connections share. */
 export class ReceivingMemory {
   readonly #budget: ByteBudget;
   readonly #sharer: Sharer;
   readonly #onRoom: () => void;
-  /** Undefined: the message needs none so far. */
+  /** The memory held for the message; undefined while it has needed none. */
   #holding: ByteHolding | undefined;
   #isWaiting = false;
 
-  /** `onRoom` is called when there is memory for which {@link take} has returned false. */
+  /** `onRoom` is called when memory is available after {@link take} returned false. */
   constructor(budget: ByteBudget, sharer: Sharer, onRoom: () => void) {
     this.#budget = budget;
     this.#sharer = sharer;
@@ -22,18 +22,18 @@ export class ReceivingMemory {
     return this.#isWaiting;
   }
 
-  /** Whether memory of the budget is taken for the message, or waited for. */
+  /** Whether memory of the budget has been taken for the message, or is being waited for. */
   get isHeld(): boolean {
     return this.#holding !== undefined;
   }
 
-  /** The message needs memory from now on: its place among those that wait is that of this call. */
+  /** Begins to hold memory for the message. This call determines its place in the queue for memory. */
   begin(): ByteHolding {
     this.#holding ??= this.#budget.hold(this.#sharer);
     return this.#holding;
   }
 
-  /** Takes memory for so many further bytes; false: there is none yet. */
+  /** Takes memory for `bytes` more bytes; returns false if there is none yet. */
   take(bytes: number): boolean {
     const holding = this.begin();
     let isWithin = true;
@@ -47,13 +47,16 @@ export class ReceivingMemory {
     return !this.#isWaiting;
   }
 
-  /** The message takes no more; what it waits for is withdrawn. */
+  /** Takes no more memory for the message, and withdraws a pending request. */
   whole(): void {
     this.#holding?.whole();
     this.#isWaiting = false;
   }
 
-  /** The message has come, or is given up: returns what gives its memory back. Undefined: it has none. */
+  /**
+   * Ends the message, which has arrived or was given up. Returns a function that releases its memory; undefined if it
+   * has none.
+   */
   handOver(): (() => void) | undefined {
     const holding = this.#holding;
     this.whole();

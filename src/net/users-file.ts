@@ -7,13 +7,13 @@ import { fileFault, readNamedFile, readNamedFileAgain } from '../base/settings/n
 import { RIGHTS, type Right, User } from './users.js';
 
 const KEY = 'users_file';
-/** Bytes of a file of users, users in it, and entries of each list of a user. */
+/** Limits of a users file: its bytes, its users, and the entries of each list of a user. */
 const USERS_FILE_MAX_BYTES = 1 << 20;
 const USERS_MAX_COUNT = 1024;
 const USER_LIST_MAX_COUNT = 64;
 /**
- * The number that the kernel gives for users that it cannot name here, as those of other containers: it is no user's
- * own.
+ * The uid that the kernel reports for users that it cannot name here, such as those of other containers. It does not
+ * identify a user.
  */
 const OVERFLOW_UID = 65_534;
 const UID_MAX = 2 ** 32 - 2;
@@ -35,7 +35,7 @@ export async function readUsersFileAgain(path: string, files: Files): Promise<re
   return usersIn(path, bytes, () => accounts);
 }
 
-/** What the machine says of its users; nothing in a container that has no such file. */
+/** Returns the accounts of this machine; empty in a container without that file. */
 function accountsOf(files: Files): Buffer {
   try {
     return files.readFileSync(ACCOUNTS);
@@ -119,7 +119,7 @@ function isTag(text: string): boolean {
   return text !== '' && text.length <= NAMESPACE_TAG_MAX_CHARACTERS && text.isWellFormed();
 }
 
-/** The numbers of users of this machine, who are given by number or by the name in /etc/passwd. */
+/** Resolves users of this machine, given by number or by a name in /etc/passwd, to their uids. */
 class HostUsers {
   readonly #path: string;
   readonly #read: () => Buffer;
@@ -165,7 +165,7 @@ function listOf(path: string, at: string, value: unknown, maxCount: number): unk
   throw fault(path, `${at}: got ${got}, allowed is a list of at most ${maxCount}`);
 }
 
-/** What identifies a user must be nobody else's. */
+/** Throws if two users share a value that must identify one user. */
 function checkDistinct(path: string, key: string, lists: readonly (readonly (string | number)[])[]): void {
   const known = new Set<string | number>();
   for (const values of lists) {

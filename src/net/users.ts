@@ -1,39 +1,39 @@
 import { createHash } from 'node:crypto';
 import { Renewable } from '../base/environment/credentials.js';
 
-/** What a user may be allowed. `write` is to set and to delete pages. */
+/** All rights that a user may have. `write` includes deleting pages. */
 export const RIGHTS = ['read', 'write', 'clear', 'pin', 'status', 'drain'] as const;
 /** One of {@link RIGHTS}. */
 export type Right = (typeof RIGHTS)[number];
 
-/** The name of the user that every client is which shows no token, and whose process belongs to no other user. */
+/** Name of the user of every client that presents no token and whose process belongs to no other user. */
 export const DEFAULT_USER = 'default';
 
-/** The entry of `tags` that stands for all namespaces, the one without a tag included. */
+/** The entry of `tags` that stands for all namespaces, including those without a tag. */
 const EVERY_TAG = '*';
 
-/** What a {@link User} is made of. */
+/** The fields that define a {@link User}. */
 interface UserFields {
   readonly name: string;
-  /** The users of this host, by number, whose processes are this user. */
+  /** Uids of this host whose processes are this user. */
   readonly uids?: readonly number[];
   /** SHA-256 digests of the user's tokens, as 64 hexadecimal digits. */
   readonly tokenDigests?: readonly string[];
-  /** Tags of the user's namespaces. A `*` at the end stands for any end. */
+  /** Tags of the user's namespaces. A `*` at the end matches any ending. */
   readonly tags: readonly string[];
-  /** Tag of the namespace that the user's Redis commands reach. */
+  /** Tag of the namespace that the user's Redis commands access. */
   readonly redisTag?: string | undefined;
   readonly rights: readonly Right[];
 }
 
-/** Somebody who uses a node: what proves that it is them, and what they may do. */
+/** A user of a node: how it is recognized, and its rights. */
 export class User {
   readonly name: string;
   readonly uids: readonly number[];
   readonly tokenDigests: readonly string[];
   readonly rights: ReadonlySet<Right>;
   readonly tags: readonly string[];
-  /** The tag for Redis commands that was given for this user. */
+  /** The tag for Redis commands that was configured for this user. */
   readonly ownRedisTag: string | undefined;
 
   constructor({ name, uids = [], tokenDigests = [], tags, redisTag, rights }: UserFields) {
@@ -49,21 +49,21 @@ export class User {
     return this.rights.has(right);
   }
 
-  /** Whether namespaces with this tag are the user's; the empty tag is that of a namespace without one. */
+  /** Whether the user may use namespaces with this tag. The empty tag stands for namespaces without one. */
   mayUse(tag: string): boolean {
     return this.tags.some((pattern) =>
       pattern.endsWith(EVERY_TAG) ? tag.startsWith(pattern.slice(0, -1)) : tag === pattern,
     );
   }
 
-  /** Whether all namespaces are the user's. */
+  /** Whether the user may use all namespaces. */
   get mayUseAll(): boolean {
     return this.tags.includes(EVERY_TAG);
   }
 
   /**
-   * The tag of the namespace that the user's Redis commands reach; `nodeTag` is that of the node. Undefined: they reach
-   * none.
+   * Returns the tag of the namespace that the user's Redis commands access; undefined if there is none. `nodeTag` is
+   * the tag of the node.
    */
   redisTag(nodeTag: string): string | undefined {
     if (this.ownRedisTag !== undefined) return this.ownRedisTag;
@@ -71,12 +71,12 @@ export class User {
   }
 }
 
-/** The only user of a node without `users_file`: everybody, with all rights to all namespaces. */
+/** The only user of a node without `users_file`: everyone, with all rights to all namespaces. */
 export const EVERYBODY: User = new User({ name: DEFAULT_USER, tags: [EVERY_TAG], rights: RIGHTS });
 
 /**
- * What a client has to show who it is. A token alone counts, right or wrong, where there is one; else the user of the
- * host whose process it is, as the kernel says; else nothing, as for every client at a port.
+ * Evidence of a client's identity. If a token is given, it alone counts, right or wrong. Else it is the uid of the
+ * client's process according to the kernel, or nothing, as for every client at a port.
  */
 interface Proof {
   /** {@link digestOf} the token. */
@@ -85,15 +85,15 @@ interface Proof {
 }
 
 /**
- * The users of a node as they are now. The table is renewed while the node runs: whoever keeps an {@link Identity} is
- * told, and meets the present rights with each request.
+ * The current users of a node. The table can be renewed while the node runs; holders of an {@link Identity} are
+ * notified, and get the current rights with each request.
  */
 export class Users extends Renewable<readonly User[]> {
   readonly #byDigest = new Map<string, User>();
   readonly #byUid = new Map<number, User>();
   #default: User | undefined;
 
-  /** Without a table there is one user, who may do everything. */
+  /** Without a table there is one user, with all rights. */
   constructor(table: readonly User[] = [EVERYBODY]) {
     super(table, '[users]');
     this.#index(table);
@@ -104,7 +104,7 @@ export class Users extends Renewable<readonly User[]> {
     super.renew(table);
   }
 
-  /** The user with this proof; undefined: there is none. A wrong token is never anybody. */
+  /** Returns the user with this proof; undefined if there is none. A wrong token never identifies a user. */
   userWith({ tokenDigest, uid }: Proof): User | undefined {
     if (tokenDigest !== undefined) return this.#byDigest.get(tokenDigest);
     return (uid === undefined ? undefined : this.#byUid.get(uid)) ?? this.#default;
@@ -115,7 +115,7 @@ export class Users extends Renewable<readonly User[]> {
     return this.#byDigest.size > 0;
   }
 
-  /** Identifies the user with this proof; undefined: there is none, and the client is to be refused. */
+  /** Identifies the user with this proof; undefined if there is none, so that the client must be refused. */
   identify(proof: Proof): Identity | undefined {
     const user = this.userWith(proof);
     return user && new Identity(this, proof, user.name);
@@ -147,8 +147,8 @@ export class Identity {
   }
 
   /**
-   * The user with the rights of now. Undefined: the proof has become void, or somebody else's; the connection is to
-   * end.
+   * The user with its current rights. Undefined if the proof is no longer valid or belongs to another user; the
+   * connection must then end.
    */
   get user(): User | undefined {
     const user = this.#users.userWith(this.#proof);
@@ -156,7 +156,7 @@ export class Identity {
   }
 }
 
-/** What a table of users has of a token: SHA-256, which is enough for random text. */
+/** Returns the digest by which a table of users stores a token. Plain SHA-256 is enough for random text. */
 export function digestOf(token: string | Uint8Array): string {
   return createHash('sha256').update(token).digest('hex');
 }

@@ -3,8 +3,7 @@ import type { ArgumentMemory } from './argument-memory.js';
 import type { RespArgument } from './wire/resp-parser.js';
 
 /**
- * The memory of the command that a connection is receiving: that of its large arguments, and of small ones that are
- * many.
+ * The memory of the command that a connection is receiving: its large arguments, and its small ones if there are many.
  */
 export class LargeArguments {
   readonly #holding: ReceivingMemory;
@@ -12,18 +11,18 @@ export class LargeArguments {
   #received: Buffer[] = [];
   #count = 0;
 
-  /** `holding` counts the memory, by the budget that all connections share. */
+  /** `holding` counts the memory against the budget that all connections share. */
   constructor(holding: ReceivingMemory, memory: ArgumentMemory) {
     this.#holding = holding;
     this.#memory = memory;
   }
 
-  /** Number of those that have begun. */
+  /** Number of large arguments that have begun. */
   get count(): number {
     return this.#count;
   }
 
-  /** Whether the reception waits for memory. */
+  /** Whether receiving waits for memory. */
   get isWaiting(): boolean {
     return this.#holding.isWaiting;
   }
@@ -38,8 +37,8 @@ export class LargeArguments {
   }
 
   /**
-   * Takes memory for a part that has come. Only the first one of a command waits for it: of others, more may be wanted
-   * than there ever is.
+   * Takes memory for a part that has arrived. Only the first large argument of a command waits for memory; later ones
+   * are dropped, because they might wait for more than there will ever be.
    */
   reserve(bytes: number): 'now' | 'later' | 'drop' {
     if (this.#holding.take(bytes)) return 'now';
@@ -48,12 +47,12 @@ export class LargeArguments {
     return 'drop';
   }
 
-  /** Takes memory for small arguments that have come. */
+  /** Takes memory for small arguments that have arrived. */
   reserveWords(bytes: number): 'now' | 'later' {
     return this.#holding.take(bytes) ? 'now' : 'later';
   }
 
-  /** The argument `body` in a buffer of so many bytes; null: the system has no more memory. */
+  /** Moves the argument `body` to a buffer of `bytes` bytes; returns null if the system has no more memory. */
   grow(body: Buffer, bytes: number): Buffer | null {
     const memory = this.#memory;
     const grown = memory.take(bytes);
@@ -69,14 +68,14 @@ export class LargeArguments {
     return grown;
   }
 
-  /** Bytes of those among `args` whose memory is counted by the budget. */
+  /** Total length of those `args` whose memory the budget counts. */
   bytesOf(args: readonly RespArgument[]): number {
     if (this.#received.length === 0) return 0;
     const large = new Set(this.#received.map(({ buffer }) => buffer));
     return args.reduce((sum, arg) => sum + (arg !== null && large.has(arg.buffer) ? arg.length : 0), 0);
   }
 
-  /** Ends the reception of the command. Returns what gives back the memory. */
+  /** Ends receiving the command. Returns a function that releases the memory. */
   take(): () => void {
     const memory = this.#memory;
     const giveBack = this.#holding.handOver();

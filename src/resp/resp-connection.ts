@@ -28,27 +28,25 @@ import { type RespArgument, RespParser } from './wire/resp-parser.js';
 /** The client at the other end of a connection. */
 export interface RespPeer {
   readonly id: number;
-  /** Where the connection is from. */
+  /** Origin of the connection, for its share of the limits. */
   readonly origin: Sharer;
-  /** The user of the connection, and what it may do. */
+  /** The user of the connection, and its rights. */
   readonly access: RespAccess;
 }
 
-/**
- * The answer to a command that would change something and is not carried out, because its client may have given it up.
- */
+/** The answer to a command that would change something and is refused, because its client may have given it up. */
 const SENT_EARLIER = 'TRYAGAIN the node was not running; this may have been sent long ago, and was not carried out';
 
-/** One Redis client: receives its commands, carries them out one after the other, and answers in their order. */
+/** Serves one Redis client: receives its commands, executes them one after the other, and answers in order. */
 export class RespConnection implements ServedProtocol {
   readonly served: ServedConnection;
-  /** Where the connection is from. */
+  /** Origin of the connection, for its share of the limits. */
   readonly origin: Sharer;
-  /** The client's user, and what it may do. */
+  /** The client's user, and its rights. */
   readonly access: RespAccess;
   readonly #server: RespServer;
   readonly #id: number;
-  /** Memory is taken of the connection's own share, among those from the same place. */
+  /** The share of memory that this connection uses, among all connections of the same origin. */
   readonly #sharer: Sharer;
   readonly #parser: RespParser;
   readonly #output: RespOutput;
@@ -91,7 +89,7 @@ export class RespConnection implements ServedProtocol {
     return this.served.isClosed;
   }
 
-  /** Nothing is read while there is no memory for an argument, or enough commands wait. */
+  /** Whether reading must pause, because there is no memory for an argument or enough commands wait. */
   get mustWait(): boolean {
     return this.#large.isWaiting || this.served.tooMuch(1) !== undefined;
   }
@@ -102,14 +100,20 @@ export class RespConnection implements ServedProtocol {
 
   drained(): void {}
 
-  /** The client sends nothing more. It may have given up what waits, so that only reads of that are carried out. */
+  /**
+   * The client sends nothing more. It may have given up the waiting commands, so only the reads among them are
+   * executed.
+   */
   peerEnded(): void {
     this.#hasEnded = true;
     this.#waiting.refuseChanges();
     this.#finish();
   }
 
-  /** A large argument does not go on, and would hold memory that others need; or a command has not ended in time. */
+  /**
+   * Called when a large argument arrives too slowly, because it holds memory that others need, or when a command has
+   * not ended in time.
+   */
   slow(awaited: 'rate' | 'end'): void {
     if (awaited === 'end') {
       this.close('a command has not ended in time');
@@ -142,34 +146,34 @@ export class RespConnection implements ServedProtocol {
     }
   }
 
-  /** Ends the connection of a user who is there no more. */
+  /** Ends the connection if its user no longer exists. */
   usersChanged(): void {
     if (this.access.isGone) this.close('its user is there no more');
   }
 
-  /** Accepts no more commands, ends those in progress, then ends the connection. Idempotent. */
+  /** Accepts no more commands, finishes those in progress, then ends the connection. Idempotent. */
   finish(): void {
     this.#waiting.clear();
     this.#finish();
   }
 
-  /** Ends the connection and what is in progress. Idempotent. */
+  /** Ends the connection and everything in progress. Idempotent. */
   close(reason: string): void {
     this.served.close(reason);
   }
 
-  /** Carries out what was received, then ends the connection. */
+  /** Executes the received commands, then ends the connection. */
   #finish(): void {
     this.served.finish('finished');
   }
 
-  /** Ends the reception of a command. Returns what gives back the memory of its large arguments. */
+  /** Ends receiving a command. Returns a function that releases the memory of its large arguments. */
   #takeLarge(): () => void {
     this.served.messageCame();
     return this.#large.take();
   }
 
-  /** Runs `receive`; if the client does not keep to the protocol, it is told and disconnected. */
+  /** Runs `receive`. If the client violates the protocol, it is told and disconnected. */
   #guarded(receive: () => void): void {
     try {
       receive();
@@ -186,7 +190,7 @@ export class RespConnection implements ServedProtocol {
     void this.#run();
   }
 
-  /** Answers an error behind what waits, and ends the connection. */
+  /** Answers with an error after all waiting commands, and ends the connection. */
   #refuse(reason: string): void {
     if (this.isClosed) return;
     this.#waiting.add({ command: `ERR ${reason}`, isAllowed: true, bytes: 0, giveBack: () => {} });
@@ -200,19 +204,19 @@ export class RespConnection implements ServedProtocol {
     const command = typeof spec === 'string' ? spec : this.#commandOf(spec, args.slice(1));
     const isFirstWord = typeof spec !== 'string' && spec.isOpen === true;
     this.#waiting.add({ command, isAllowed: isFirstWord, bytes, giveBack });
-    // Whether later commands are allowed is known only when this one has been carried out, so nothing more is read of a
-    // stranger.
+    // Whether later commands are allowed is known only after this one. Nothing more of an unauthenticated client is
+    // read before that.
     if (!this.access.isTrusted) void this.#run();
   }
 
-  /** The command, or the error to answer instead. */
+  /** Returns the command, or the error to answer instead. */
   #commandOf(spec: CommandSpec, args: RespArgument[]): RespCommand | string {
     const { sentAfterMs } = this.served;
     const isLate = this.#server.env.clock.nowMs() - sentAfterMs > RESP_SENT_MAX_MS;
     return isLate && isChange(spec) ? SENT_EARLIER : { spec, args, sentAfterMs };
   }
 
-  /** Begins a large argument; false: it is dropped, as no pool takes it. */
+  /** Begins a large argument. Returns false if it is dropped, because it is larger than the pool. */
   #beginLarge(bytes: number): boolean {
     if (bytes > this.#server.facts.poolCapacityBytes()) return false;
     this.#large.begin();
@@ -220,13 +224,12 @@ export class RespConnection implements ServedProtocol {
     return true;
   }
 
-  /** Carries out what waits, one batch after the other. */
+  /** Executes the waiting commands, one batch after the other. */
   async #run(): Promise<void> {
     if (this.#isRunning || this.isClosed) return;
     this.#isRunning = true;
     this.served.hold();
-    // The first commands are carried out at once: what a client may send next depends on them while it is not
-    // authenticated.
+    // The first commands are executed at once: while a client is not authenticated, they decide what it may send next.
     while (!this.isClosed && (!this.#output.isFull || (await this.#output.room()))) {
       const batch = this.#waiting.takeBatch();
       if (batch.length === 0) break;
@@ -249,20 +252,20 @@ export class RespConnection implements ServedProtocol {
     this.served.letGo();
   }
 
-  /** A client that is authenticated stays; one that is not, or not any more, makes way for others. */
+  /** Keeps an authenticated client; one that is not, or no longer, may be closed to make room for others. */
   #judge(): void {
     if (this.access.isTrusted) this.served.opened();
     else if (this.served.state === 'open') this.#server.connections.greeting.add(this);
   }
 
-  /** Lets others have their turn, if it is time; what has been answered is sent before. */
+  /** Lets others have their turn when it is time. Answers so far are sent first. */
   #goOn(): Promise<void> | undefined {
     const turn = this.#server.turns.goOn(this.#sharer);
     if (turn !== undefined) this.#output.flush();
     return turn;
   }
 
-  /** Begins a batch; returns nothing if it has ended already. Its errors are answered. */
+  /** Begins a batch. Returns undefined if it has ended already. Its errors are sent as answers. */
   #execute(batch: readonly WaitingCommand[]): Promise<void> | undefined {
     const { command, isAllowed } = batch[0] as WaitingCommand;
     if (typeof command === 'string') {
@@ -298,7 +301,7 @@ export class RespConnection implements ServedProtocol {
     return undefined;
   }
 
-  /** Answers commands that have failed. Where a part of their answers may have been sent, the connection ends. */
+  /** Answers commands that have failed. If a part of their answers may already have been sent, the connection ends. */
   #failed(commands: readonly RespCommand[], error: unknown): void {
     if (this.isClosed) return;
     const isAnswerable = error instanceof CommandError || commands[0]?.spec.batch?.isStreamed !== true;

@@ -2,7 +2,7 @@ import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { countLookup } from '../metrics/metric-catalogue.js';
 import type { CommandResult, CommandSpec } from './commands/command.js';
 
-/** Name under which commands are counted that do not exist. */
+/** Name under which commands that do not exist are counted. */
 const UNKNOWN = 'unknown';
 
 /** Counts what Redis clients do. */
@@ -11,7 +11,7 @@ export class RespCounts {
   commands = 0;
   refusedConnections = 0;
 
-  /** `commands`: all that are counted by name; their series begin at 0, so that the first increase of each is seen. */
+  /** `commands`: the names to count. Their series begin at 0, so that their first increase is visible. */
   constructor(metrics: MetricsSink, commands: Iterable<string>) {
     this.#metrics = metrics;
     for (const command of [...commands, UNKNOWN]) {
@@ -23,13 +23,13 @@ export class RespCounts {
     metrics.count('meshcache_resp_refused_connections_total', 0, {});
   }
 
-  /** Counts an ended command; undefined: one that does not exist. */
+  /** Counts an ended command; undefined stands for one that does not exist. */
   command(spec: CommandSpec | undefined, result: CommandResult): void {
     this.commands++;
     this.#metrics.count('meshcache_resp_commands_total', 1, { command: spec?.name ?? UNKNOWN, result });
   }
 
-  /** Counts keys that were looked up, and those that have a value. */
+  /** Counts keys that were looked up, and how many of them have a value. */
   lookup(asked: number, found: number): void {
     countLookup(this.#metrics, asked, found);
   }

@@ -26,7 +26,7 @@ export interface RespLimits {
   readonly finishTimeoutMs: number;
 }
 
-/** The limits of production, with the `overrides` of a test. */
+/** Returns the production limits; tests replace some with `overrides`. */
 export function respLimits(overrides: Partial<RespLimits> = {}): RespLimits {
   return {
     connectionsMaxCount: RESP_CONNECTIONS_MAX_COUNT,
@@ -43,7 +43,7 @@ export function respLimits(overrides: Partial<RespLimits> = {}): RespLimits {
   };
 }
 
-/** What of these limits holds for the connections themselves. */
+/** Returns the limits that apply to the connections themselves. */
 export function servedLimits(limits: RespLimits): ServedLimits {
   const { connectionsMaxCount, loginTimeoutMs, stallTimeoutMs, receivingWindowMs } = limits;
   return {
@@ -57,7 +57,7 @@ export function servedLimits(limits: RespLimits): ServedLimits {
     inFlightMaxCount: limits.waitingMaxCount,
     inFlightMaxBytes: limits.waitingMaxBytes,
     allInFlightMaxBytes: limits.allWaitingMaxBytes,
-    // A connection of which nothing waits is read in any case.
+    // A connection without waiting commands is always read.
     grantedCount: 1,
     grantedBytes: Number.POSITIVE_INFINITY,
   };

@@ -30,31 +30,31 @@ import { RespCounts } from './resp-counts.js';
 import { type RespLimits, respLimits, servedLimits } from './resp-limits.js';
 import { errorAnswer } from './wire/resp-answers.js';
 
-/** Where the door for Redis clients is, and who may use it. */
+/** Where the door for Redis clients listens, and who may use it. */
 export interface RespServerOptions {
   /** Host and port to listen on; port 0 is any free one. */
   readonly endpoint?: { readonly host: string; readonly port: number } | undefined;
   /** A Unix socket to listen at. */
   readonly socket?: Omit<LocalSocket, 'key'> | undefined;
-  /** TLS at the port, not at the Unix socket; undefined: the port is plain. The server closes it. */
+  /** TLS at the port, but not at the Unix socket; undefined for a plain port. The server closes it. */
   readonly tls?: DoorTls | undefined;
-  /** What makes a client the user `default`; undefined: nothing is needed for that. */
+  /** Password of the user `default`; undefined if that user needs none. */
   readonly password?: string | undefined;
-  /** Limits that replace those of production, for tests. */
+  /** Replacements for the production limits, for tests. */
   readonly limits?: Partial<RespLimits> | undefined;
 }
 
 export interface RespServerParts {
   readonly env: Environment;
-  /** Knows when this process was not running. */
+  /** Tells when this process was not running. */
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
   /** The users of the node, and the pages that they reach. */
   readonly users: Pick<RespUsersParts, 'users' | 'nodeTag' | 'pagesOf'>;
-  /** Divides the time of the main loop between the clients of all doors; default: one of its own. */
+  /** Divides the time of the main loop between the clients of all doors. Default: only between those of this server. */
   readonly turns?: WorkTurns | undefined;
-  /** The date by which clients give expiries, in milliseconds since 1970; default: the wall clock. */
+  /** Date against which clients state expiries, in milliseconds since 1970. Default: the wall clock. */
   readonly dateMs?: (() => number) | undefined;
-  /** What clients may ask about the node; what the server knows itself is left out. */
+  /** Facts about the node that clients may ask for, except those that the server itself knows. */
   readonly facts: Omit<RespFacts, 'port' | 'clients' | 'commands' | 'uptimeS' | 'dateMs'>;
 }
 
@@ -69,26 +69,26 @@ export class RespServer {
   readonly #unwatchUsers: () => void;
   readonly #servers: Server[] = [];
   readonly env: Environment;
-  /** @internal Connections that have not authenticated themselves are those that greet. */
+  /** @internal All connections. The unauthenticated ones count as greeting. */
   readonly connections: ServedConnections<RespConnection>;
-  /** Connections, by where they are from. */
+  /** Number of connections, by origin. */
   readonly #shares: Shares;
   /** Memory for large arguments that are being received, shared by all connections. */
   readonly budget: ByteBudget;
   /** @internal Divides the time of the main loop between clients. */
   readonly turns: WorkTurns;
-  /** For what clients cause. */
+  /** Rate-limited log for events that clients can cause. */
   readonly lines: SparseLog;
   readonly memory = new ArgumentMemory();
-  /** Memory for values that are copied. */
+  /** Memory for copies of values, shared by all connections. */
   readonly valuesBudget: ByteBudget;
   readonly counts: RespCounts;
-  /** @internal The port among them is known once the server listens. */
+  /** @internal Facts for clients. The port is known once the server listens. */
   facts: RespFacts;
   #lastId = 0;
   #closing: Promise<void> | undefined;
 
-  /** Listens. Throws `ConfigError` if the port or the path cannot be used. */
+  /** Starts to listen. Throws `ConfigError` if the port or the path cannot be used. */
   static async listen(options: RespServerOptions, parts: RespServerParts): Promise<RespServer> {
     const server = new RespServer(options, parts);
     try {
@@ -152,8 +152,8 @@ export class RespServer {
   }
 
   /**
-   * Ends what is in progress, then all connections. Resolves when nothing reads from the pool any more, and the port is
-   * free. Idempotent.
+   * Finishes commands in progress, then ends all connections. Resolves when nothing reads from the pool any more and
+   * the port is free. Idempotent.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -229,20 +229,20 @@ export class RespServer {
   }
 
   /**
-   * Whether there is room for a connection from there. One that has not authenticated itself makes room for it, of
-   * those from where most of them are: it must not keep others out.
+   * Whether there is room for a connection of this origin. Unauthenticated connections are closed to make room, first
+   * those of the origin that has most, so that they cannot keep others out.
    */
   #hasRoom(origin: Sharer): boolean {
     while (!this.#shares.allows(origin, 1)) if (!this.connections.greeting.dropOldest()) return false;
     return true;
   }
 
-  /** A connection was closed to make way for others. */
+  /** Called when a connection was closed to make room for others. */
   replaced({ origin, access, served }: RespConnection): void {
     this.#refused(origin, access.actor, served.reason);
   }
 
-  /** A connection is closed, and nothing of it is in progress. */
+  /** Called when a connection is closed and nothing of it is in progress. */
   ended({ access, origin }: RespConnection): void {
     access.ended();
     this.#shares.giveBack(origin, 1);
@@ -282,7 +282,7 @@ function listenError(
   });
 }
 
-/** Tells those who guess passwords from others: by an address, or a user of the host. */
+/** Returns what wrong passwords are counted by: the address, or the user of the host. */
 function guesserOf(socket: Connection, { group }: Sharer): RespOrigin {
   const { remoteAddress } = socket;
   if (remoteAddress !== undefined) return { from: remoteAddress, actor: { address: remoteAddress } };
@@ -290,7 +290,7 @@ function guesserOf(socket: Connection, { group }: Sharer): RespOrigin {
   return { from: group, actor: { uid, pid: pid || undefined } };
 }
 
-/** Where a connection is from: the process and the user at a Unix socket, an address at the port. */
+/** Returns the origin of a connection: process and user at a Unix socket, the address at the port. */
 function originOf(socket: Connection, id: number): Sharer {
   const { remoteAddress } = socket;
   if (remoteAddress !== undefined) return { one: remoteAddress, group: 'port' };

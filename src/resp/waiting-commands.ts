@@ -11,18 +11,18 @@ import type { RespArgument } from './wire/resp-parser.js';
 
 const SENT_BEFORE_THE_END = 'TRYAGAIN the client has ended the connection; this was not carried out';
 
-/** A command, or the error to answer, that waits for its turn. */
+/** A waiting command, or the error to answer instead. */
 export interface WaitingCommand {
   readonly command: RespCommand | string;
   readonly isAllowed: boolean;
   readonly bytes: number;
-  /** Gives back the memory of large arguments. */
+  /** Releases the memory of large arguments. */
   readonly giveBack: () => void;
 }
 
 /**
- * The commands of one connection that were received and not carried out, in order. The connection counts them and their
- * bytes as its requests in flight.
+ * The commands of one connection that were received and not executed yet, in order. The connection counts them and
+ * their bytes as requests in flight.
  */
 export class WaitingCommands {
   readonly #served: ServedConnection;
@@ -37,7 +37,7 @@ export class WaitingCommands {
     return this.#commands.length - this.#at;
   }
 
-  /** Bytes that arguments count while their command waits; those of large ones are counted by their budget. */
+  /** Bytes counted for arguments while their command waits. Large arguments are counted by their own budget instead. */
   static bytesOf(args: readonly RespArgument[], largeBytes: number): number {
     let bytes = args.length * RESP_ARGUMENT_COST_BYTES - largeBytes;
     for (const argument of args) bytes += argument?.length ?? 0;
@@ -49,7 +49,7 @@ export class WaitingCommands {
     this.#served.begin(command.bytes);
   }
 
-  /** Takes the next command with those behind it that can be carried out together; empty: none waits. */
+  /** Takes the next command, and those after it that can be executed together; empty if none waits. */
   takeBatch(): WaitingCommand[] {
     const taken: WaitingCommand[] = [];
     let keys = 0;
@@ -65,7 +65,7 @@ export class WaitingCommands {
     }
     this.#at += taken.length;
     for (const { bytes: waitedBytes } of taken) this.#served.settle(waitedBytes);
-    // The list is cut now and then, so that taking a command does not move all others.
+    // The list is cut only occasionally, so that taking a command does not move all others.
     if (this.#at > this.#commands.length / 2) {
       this.#commands = this.#commands.slice(this.#at);
       this.#at = 0;
@@ -74,8 +74,8 @@ export class WaitingCommands {
   }
 
   /**
-   * The client has ended the connection: commands that would change something are answered with an error instead of
-   * carried out.
+   * Called when the client has ended the connection. Commands that would change something are then answered with an
+   * error and not executed.
    */
   refuseChanges(): void {
     this.#commands = this.#commands.map((waiting, at) => {

@@ -29,7 +29,7 @@ import { FrameWriter } from './frame-writer.js';
 import type { MessageCodec } from './message.js';
 import { type RpcService, rpcTarget } from './service.js';
 
-/** Error codes that a peer may pass on to the caller; any other code arrives as `ERR_REMOTE`. */
+/** Error codes that a peer may pass on to the caller. Any other code arrives as `ERR_REMOTE`. */
 const REMOTE_CODES: ReadonlySet<string> = new Set<ErrorCode>([
   'ERR_ARGUMENT',
   'ERR_PROTOCOL',
@@ -44,7 +44,7 @@ export interface OneCall {
   readonly params: unknown;
   readonly timeoutMs: number;
   readonly signal?: CancelSignal | undefined;
-  /** False: waiting for the answer does not keep the process alive. */
+  /** Whether waiting for the answer keeps the process alive. */
   readonly keepAlive: boolean;
 }
 
@@ -54,13 +54,13 @@ interface PendingCall {
   readonly deadlineMs: number;
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: MeshCacheError) => void;
-  /** Undefined: the call cannot be aborted. */
+  /** Abort listener of the call; undefined if the call cannot be aborted. */
   readonly onAbort: (() => void) | undefined;
 }
 
 export interface ConnectionEnd {
   readonly error: MeshCacheError;
-  /** Whether the peer had said hello, so that it was reachable at some time. */
+  /** Whether the peer has said hello, so that it was reachable at some time. */
   readonly wasReady: boolean;
   /** Whether the connection was closed because answers were overdue and nothing arrived. */
   readonly wasSilent: boolean;
@@ -71,7 +71,7 @@ export interface ConnectionEnd {
 export interface ConnectionOwner {
   /** Called when the peer has said hello and, if this node has secrets, has authenticated itself. */
   ready(): void;
-  /** Called when the two sides do not agree on a secret; `ended` follows. */
+  /** Called when the two sides do not share a secret; `ended` follows. */
   unauthenticated(reason: AuthFailureReason): void;
   ended(end: ConnectionEnd): void;
 }
@@ -108,8 +108,8 @@ export class ClientConnection {
   #lastReceivedMs: number;
   #cancelTimer: () => void;
   /**
-   * Time of the next search for overdue calls. All calls share one timer, because most end long before it. Infinite: no
-   * timer runs.
+   * Time of the next search for overdue calls; infinite if no timer runs. All calls share one timer, because most end
+   * long before their deadline.
    */
   #watchedMs = Number.POSITIVE_INFINITY;
   #cancelWatch = () => {};
@@ -174,7 +174,7 @@ export class ClientConnection {
     });
   }
 
-  /** Closes the connection; calls under way reject with `error`. */
+  /** Closes the connection. Calls in flight reject with `error`. */
   end(error: MeshCacheError): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -252,7 +252,8 @@ export class ClientConnection {
       const error = remoteError(answer);
       this.#removeCall(frame.requestId, pending);
       reject(pending, error);
-      // The clocks have come apart, as when a machine was suspended: they are compared anew on the next connection.
+      // The clocks have drifted apart, for example because a machine was suspended. A new connection compares them
+      // again.
       if (isGivenUp(answer)) this.#fail('the peer takes calls for given up that are not');
     } else {
       throw new FrameError('bad_frame', `frame of type ${frame.type} from a server`);
@@ -268,8 +269,8 @@ export class ClientConnection {
   }
 
   /**
-   * Runs `fn` after `delayMs`, unless input that has arrived by then cancels it. When this thread was busy, timers run
-   * before sockets are read; a healthy peer must not be given up for that.
+   * Runs `fn` after `delayMs`, unless input that has arrived by then cancels it. After this thread was busy, timers run
+   * before sockets are read, and a healthy peer must not be given up because of that.
    */
   #afterInput(delayMs: number, fn: () => void): () => void {
     const { clock } = this.#env;
@@ -340,7 +341,7 @@ export class ClientConnection {
   }
 
   /**
-   * Handles the loss of the connection. While a proof is awaited it is a refusal: a server that rejects the proof
+   * Handles the loss of the connection. If a proof is awaited, the loss is a refusal: a server that rejects the proof
    * closes the connection without a message.
    */
   #lost(reason: string, cause?: unknown): void {
@@ -383,7 +384,7 @@ function reject(pending: PendingCall, error: MeshCacheError): void {
   pending.reject(error);
 }
 
-/** Whether an error says that the peer has not begun the call because it was given up. */
+/** Whether an error says that the peer did not begin the call, because it took the call for given up. */
 function isGivenUp(value: unknown): boolean {
   return typeof value === 'object' && value !== null && (value as Record<string, unknown>).given_up === true;
 }

@@ -12,7 +12,7 @@ import type { RpcService } from './service.js';
 /** Options of an {@link RpcClient}. */
 export interface RpcClientOptions {
   readonly env: Environment;
-  /** Purpose of its calls, which servers of another purpose refuse, and a label of its metrics; default `control`. */
+  /** Purpose of its calls, which servers of another purpose refuse; also a label of its metrics. Default: `control`. */
   readonly service?: RpcService;
 }
 
@@ -22,15 +22,15 @@ export interface RpcCallOptions {
   readonly timeoutMs?: number;
   /** Aborting rejects the call with ERR_CLOSED and tells the peer. */
   readonly signal?: CancelSignal | undefined;
-  /** Tries to connect even when the endpoint could not be reached a moment ago. */
+  /** Tries to connect even if the endpoint was unreachable a moment ago. */
   readonly probe?: boolean;
-  /** False: the process may end while the call waits (long polls); default true. */
+  /** If false, the process may exit while the call waits (long polls). Default: true. */
   readonly keepAlive?: boolean;
 }
 
 /**
- * A connection attempt that took longer than this to fail is repeated in the background only, so that no call waits for
- * it twice.
+ * If a connection attempt takes longer than this to fail, it is repeated only in the background, so that no further
+ * call waits for it.
  */
 const SLOW_FAILURE_MS = 100;
 const OK = { result: 'ok' };
@@ -42,26 +42,26 @@ const RESULTS: Readonly<Partial<Record<ErrorCode, string>>> = {
   ERR_CLOSED: 'closed',
 };
 
-/** Number of endpoints whose failures are remembered. */
+/** Most endpoints whose failures are remembered. */
 const FAILURES_MAX_COUNT = 4096;
 
 interface Failure {
   readonly error: MeshCacheError;
   readonly retryAtMs: number;
   readonly wasSlow: boolean;
-  /** Whether a call has been rejected because of it. */
+  /** Whether a call has been rejected because of this failure. */
   isAsked: boolean;
-  /** Ends the wait for the next attempt in the background; only after a slow failure. */
+  /** Cancels the next attempt in the background; set only after a slow failure. */
   readonly cancelRetry: (() => void) | undefined;
 }
 
 /**
  * Calls methods of `RpcServer`s. Each endpoint has one connection, opened on demand and shared by all calls.
  *
- * An unreachable endpoint costs one deadline: afterwards calls to it reject at once, and after RPC_RETRY_AFTER_MS one
- * of them tries again. An endpoint that was silent is tried again in the background as long as calls ask for it, so
- * that the first call after its return succeeds. Idle connections and timers do not keep the process alive; a call
- * under way does, until its deadline at the latest.
+ * An unreachable endpoint costs one deadline. After that, calls to it reject at once, and after RPC_RETRY_AFTER_MS one
+ * of them tries again. A silent endpoint is retried in the background as long as calls ask for it, so that the first
+ * call after its return succeeds. Idle connections and timers do not keep the process alive; a call in flight does, at
+ * most until its deadline.
  */
 export class RpcClient {
   readonly #env: Environment;
@@ -70,7 +70,7 @@ export class RpcClient {
   readonly #authFailures: AuthFailures;
   readonly #connections = new Map<string, ClientConnection>();
   readonly #failures = new Map<string, Failure>();
-  /** Endpoints whose last working connection has ended. */
+  /** Endpoints whose last connection worked and has ended. */
   readonly #broken = new Set<string>();
   #closed = false;
 
@@ -86,7 +86,7 @@ export class RpcClient {
 
   /**
    * Calls `method` at `endpoint` and resolves with its result. Rejects with `MeshCacheError`: ERR_UNREACHABLE (no
-   * connection, or it ended before the answer), ERR_AUTH (`AuthError`: the two sides do not agree on a secret),
+   * connection, or it ended before the answer), ERR_AUTH (`AuthError`: the two sides do not share a secret),
    * ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (client closed or call aborted), or the peer's error. Binary fields of the
    * result are views of received bytes: copy them to keep them.
    */
@@ -104,7 +104,7 @@ export class RpcClient {
     }
   }
 
-  /** Closes all connections; calls under way reject with ERR_CLOSED. Idempotent. */
+  /** Closes all connections. Calls in flight reject with ERR_CLOSED. Idempotent. */
   async close(): Promise<void> {
     this.#closed = true;
     const error = new ClosedError('the RPC client');
@@ -153,8 +153,8 @@ export class RpcClient {
   }
 
   /**
-   * Remembers how a connection ended. One that had worked is opened again at the next call, unless its peer had gone
-   * silent.
+   * Remembers how a connection ended. A connection that had worked is opened again at the next call, unless its peer
+   * had become silent.
    */
   #remember(endpoint: Endpoint, name: string, end: ConnectionEnd): void {
     if (end.wasReady && this.#broken.size < FAILURES_MAX_COUNT) this.#broken.add(name);
@@ -192,7 +192,7 @@ export class RpcClient {
   }
 
   /**
-   * @internal Throws `InvariantError` unless its connections are consistent, and the remembered failures are within
+   * @internal Throws `InvariantError` unless the connections are consistent and the remembered failures are within
    * their limit.
    */
   verify(): void {
@@ -208,7 +208,7 @@ function resultOf(error: unknown): string {
   return (error instanceof MeshCacheError && RESULTS[error.code]) || 'refused';
 }
 
-/** Copies an error, so that each caller gets an object of its own with its own stack. */
+/** Copies an error, so that each caller gets its own object with its own stack. */
 function asNew(error: MeshCacheError): MeshCacheError {
   const options = { retryable: error.retryable, cause: error };
   return error instanceof AuthError

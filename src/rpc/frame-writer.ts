@@ -2,17 +2,17 @@ import type { Clock } from '../base/environment/clock.js';
 import type { Connection } from '../base/environment/network.js';
 import { type FrameTags, TAG_BYTES } from '../memory/frame-tags.js';
 
-/** Frames of at least so many bytes are sent at once. */
+/** Frames of at least this many bytes are sent at once. */
 const SENT_AT_ONCE_MIN_BYTES = 1024;
 
 /**
- * Writes frames to a connection. Small frames written in one turn of the event loop are sent together; one that is
- * worth a system call of its own is sent at once with those before it, so that the peer begins while this node goes on.
+ * Writes frames to a connection. Small frames written in one turn of the event loop are sent together. A frame that is
+ * worth its own system call is sent at once with those before it, so that the peer can begin while this node continues.
  */
 export class FrameWriter {
   readonly #socket: Connection;
   readonly #clock: Clock;
-  /** The tags that frames carry; undefined: none, as in the opening. */
+  /** The tags that frames carry; undefined without tags, as during the opening. */
   #tags: FrameTags | undefined;
   #corked = false;
 
@@ -26,7 +26,7 @@ export class FrameWriter {
     return this.#socket.writableLength;
   }
 
-  /** From now on frames carry tags. To be called with the end of the opening. */
+  /** Adds tags to all later frames. Must be called at the end of the opening. */
   addTags(tags: FrameTags | undefined): void {
     this.#tags = tags;
   }

@@ -20,11 +20,11 @@ export const RPC_VERSION = 1;
 
 /** Kind of a frame. */
 export const FrameType = {
-  /** Client to server: `[method, params]`. */
+  /** Client to server: `[method, params]`, or `[method, params, madeMs, waitMs]` with the times of the call. */
   call: 1,
   /** Server to client: the result. */
   answer: 2,
-  /** Server to client: `{ code, message }`. */
+  /** Server to client: `{ code, message }`, with `given_up: true` if the call was not begun. */
   error: 3,
   /** Client to server, message nil: the caller no longer waits for the answer. */
   cancel: 4,
@@ -38,7 +38,7 @@ export interface Frame {
   readonly message: Uint8Array;
 }
 
-/** The kinds of `meshcache_rpc_errors_total` that a connection's bytes can cause. */
+/** The kinds of `meshcache_rpc_errors_total` that bytes of a peer can cause. */
 export type FrameFault =
   | 'bad_hello'
   | 'bad_version'
@@ -96,7 +96,7 @@ export const RPC_HELLO: HelloFormat = {
   wantsAuthentication: (start) => (start.length < HELLO_BYTES ? undefined : decodeHello(start).authentication),
 };
 
-/** Writes the header into the first bytes of `bytes`; the message must lie behind it. */
+/** Writes the header into the first bytes of `bytes`; the message must follow them. */
 export function writeFrameHeader(bytes: Buffer, type: FrameType, requestId: number): void {
   bytes.writeUInt32LE(bytes.length - FRAME_HEADER_BYTES, 0);
   bytes.writeUInt32LE(requestId, 4);
@@ -105,22 +105,22 @@ export function writeFrameHeader(bytes: Buffer, type: FrameType, requestId: numb
 
 export interface FrameSink {
   /**
-   * Called with the parts that come before the frames: first HELLO_BYTES of hello, then as many bytes as the previous
-   * call has returned. 0: frames follow.
+   * Called with the parts before the frames: first HELLO_BYTES of hello, then as many bytes as the previous call
+   * returned. If it returns 0, frames follow.
    */
   opening(bytes: Buffer): number;
   frame(frame: Frame): void;
 }
 
 /**
- * Cuts a stream of bytes into its opening and the frames after it. Its memory is at most twice the bytes that have
- * arrived, and does not depend on lengths that headers promise.
+ * Splits a stream of bytes into the opening and the frames after it. Its memory is at most twice the bytes that have
+ * arrived, whatever lengths the headers announce.
  */
 export class FrameReader {
   readonly #sink: FrameSink;
   /** Length of the next part of the opening; 0 when frames follow. */
   #openingBytes = HELLO_BYTES;
-  /** The tags that frames carry; undefined: none. */
+  /** The tags that frames carry; undefined if they have none. */
   #tags: FrameTags | undefined;
   #stopped = false;
   /** Bytes of an incomplete unit (a part of the opening, or a frame): `#held` bytes of `#hold` are filled. */
@@ -131,7 +131,7 @@ export class FrameReader {
     this.#sink = sink;
   }
 
-  /** Whether the peer has begun a unit and not finished it. */
+  /** Whether the peer has begun a unit (a part of the opening, or a frame) and not finished it. */
   get isWithinFrame(): boolean {
     return this.#held > 0;
   }
@@ -141,12 +141,12 @@ export class FrameReader {
     return this.#hold.length;
   }
 
-  /** From now on frames carry tags. To be called with the end of the opening. */
+  /** Expects tags on all later frames. Must be called at the end of the opening. */
   expectTags(tags: FrameTags | undefined): void {
     this.#tags = tags;
   }
 
-  /** Stops: no further frames are delivered, not even from the chunk that is being read. */
+  /** Stops delivering frames, even from the chunk that is being read. */
   stop(): void {
     this.#stopped = true;
     this.#hold = Buffer.alloc(0);
@@ -221,7 +221,7 @@ export class FrameReader {
     this.#sink.frame({ type: type as FrameType, requestId: frame.readUInt32LE(4), message });
   }
 
-  /** The frame without its tag, which is right. */
+  /** Returns the frame without its tag. Throws {@link FrameError} if the tag is wrong. */
   #untagged(tags: FrameTags, frame: Buffer): Buffer {
     tags.begin();
     if (tags.isTagged(0, frame)) return frame.subarray(0, frame.length - TAG_BYTES);

@@ -11,14 +11,14 @@ const RESERVED_MAX_BYTES = 255;
  * types are not allowed, so that a message can never create an object of a class, a regular expression or a shared
  * reference.
  *
- * It uses the plain entry points of msgpackr, because the native string extraction returns slices of larger strings,
- * which would keep whole messages in memory for one key.
+ * It uses the plain entry points of msgpackr. The native string extraction would return slices of larger strings, which
+ * keep whole messages in memory for one key.
  */
 export class MessageCodec {
   readonly #packr = new Packr({ useRecords: false, encodeUndefinedAsNil: true, int64AsType: 'bigint' });
   readonly #unpackr = new Unpackr({ useRecords: false, mapsAsObjects: true, int64AsType: 'bigint' });
 
-  /** Encodes a message behind `reservedBytes` (at most 255) that the caller fills in; the caller owns the result. */
+  /** Encodes a message after `reservedBytes` (at most 255) that the caller fills in; the caller owns the result. */
   encode(value: unknown, reservedBytes = 0): Buffer {
     if (reservedBytes > RESERVED_MAX_BYTES) throw new RangeError(`${reservedBytes} reserved bytes`);
     return this.#packr.pack(value, RESERVE_START_SPACE | reservedBytes);
@@ -42,8 +42,8 @@ const PROTO = Buffer.from('__proto__');
 
 /**
  * Throws {@link ProtocolError} unless `bytes` is one complete message of the allowed types, within the limits on depth
- * and number of elements. It runs before the decoder, so that the decoder never allocates for lengths that are not
- * there.
+ * and number of elements. It runs before the decoder, so that the decoder never allocates memory for announced lengths
+ * that are not there.
  */
 export function checkMessage(bytes: Uint8Array): void {
   new MessageScan(bytes).run();
@@ -145,7 +145,7 @@ class MessageScan {
     }
   }
 
-  /** Refuses more elements than bytes are left, because each element takes at least one byte. */
+  /** Rejects a count that exceeds the remaining bytes, because each element takes at least one byte. */
   #checkCount(count: number): void {
     if (count > this.#bytes.length - this.#at) throw new ProtocolError('message: truncated');
   }

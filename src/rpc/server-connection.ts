@@ -36,7 +36,7 @@ export interface RpcContext {
   readonly remote: string;
   /** Address of the caller. */
   readonly address: string;
-  /** The user of this node who makes the call, where not every member may make it. */
+  /** The user of this node who makes the call, if not every member may make it. */
   readonly user: string | undefined;
   /** Aborted when the caller gives up or its connection ends. */
   readonly signal: CancelSignal;
@@ -51,7 +51,7 @@ export type RpcHandler = (params: unknown, context: RpcContext) => unknown;
 /** A call before it is handled. */
 export interface RpcCall {
   readonly method: string;
-  /** A map. */
+  /** Parameters of the call, which must be a map. */
   readonly params: object;
   /** Address of the caller. */
   readonly address: string;
@@ -71,13 +71,13 @@ export type RpcFault =
   | 'denied'
   | 'handler';
 
-/** A call as it was received. */
+/** A call as it was received and decoded. */
 interface ReceivedCall {
   readonly method: string;
   readonly params: unknown;
   /**
-   * When it was made, in milliseconds of the caller's monotonic clock, and how long the caller waits; undefined: it has
-   * not said.
+   * When the call was made, in milliseconds of the caller's monotonic clock, and how long the caller waits; undefined
+   * if the caller did not state it.
    */
   readonly times: { readonly madeMs: number; readonly waitMs: number } | undefined;
 }
@@ -97,21 +97,21 @@ interface Call {
 }
 
 const ERROR_TEXT_MAX_CHARACTERS = 512;
-/** Errors of handlers that are the fault of the caller. */
+/** Errors of handlers that the caller has caused. */
 const FAULTS: Readonly<Partial<Record<ErrorCode, RpcFault>>> = {
   ERR_ARGUMENT: 'bad_params',
   ERR_PROTOCOL: 'bad_params',
   ERR_AUTH: 'denied',
 };
 
-/** Faults of which the connection itself makes an end. */
+/** Faults for which the connection itself ends, by event. */
 const FAULTS_OF_EVENTS: Readonly<Partial<Record<ServedEvent, RpcFault>>> = {
   late: 'handshake_timeout',
   stuck: 'slow_peer',
   flooded: 'slow_peer',
 };
 
-/** The server's side of one connection. It closes it at the first byte that violates the protocol. */
+/** The server's side of one connection. It closes the connection at the first byte that violates the protocol. */
 export class ServerConnection implements ServedProtocol {
   readonly served: ServedConnection;
   readonly #server: RpcServer;
@@ -154,7 +154,7 @@ export class ServerConnection implements ServedProtocol {
     return this.#reader.heldBytes;
   }
 
-  /** A peer that does not read its answers is not read, until it has read all of them. */
+  /** Whether reading must pause: a peer that does not read its answers is not read until it has read all of them. */
   get mustWait(): boolean {
     const { waitingBytes, isPaused } = this.served;
     return waitingBytes > RPC_PAUSE_AT_BYTES || (isPaused && waitingBytes > 0);
@@ -247,7 +247,7 @@ export class ServerConnection implements ServedProtocol {
     return { method, params, times };
   }
 
-  /** Why a call is not begun that its caller has given up: the caller may have done something else since. */
+  /** Refuses a call that its caller has already given up, because the caller may have done something else since. */
   #lateness({ method, times }: ReceivedCall): Refusal | undefined {
     if (times === undefined) return undefined;
     if (this.#ages.ageMs(times.madeMs, this.#server.env.clock.nowMs()) < times.waitMs) return undefined;
@@ -271,7 +271,7 @@ export class ServerConnection implements ServedProtocol {
   }
 
   #run(call: Call, handler: RpcHandler): void {
-    // The connection does not end while a handler may yet begin something, whatever that does to the connection.
+    // A handler may still start something that closes the connection. The connection must not end before that.
     this.served.hold();
     try {
       this.#call(call, handler);
@@ -295,7 +295,7 @@ export class ServerConnection implements ServedProtocol {
       this.#succeeded(requestId, result);
       return;
     }
-    // Calls are recorded only if they take time: only those can be aborted, or still run when the next call arrives.
+    // Only calls that take time are recorded: only they can be aborted, or still run when the next call arrives.
     this.#calls.set(requestId, context);
     this.served.begin(bytes);
     if (this.served.isClosed) context.abort();
@@ -372,7 +372,7 @@ export class ServerConnection implements ServedProtocol {
     this.#server.lines.log(level, 'control connection dropped', { remote: this.#remote, kind: fault, reason }, fault);
   }
 
-  /** Throws `InvariantError` unless the bytes of its calls are counted, within their limits. */
+  /** Throws `InvariantError` unless the bytes of its calls are counted and within their limits. */
   verify(): void {
     let bytes = 0;
     for (const context of this.#calls.values()) bytes += context.bytes;

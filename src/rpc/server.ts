@@ -34,21 +34,21 @@ export type { RpcCall, RpcContext, RpcFault, RpcHandler } from './server-connect
 /** Options of an `RpcServer`. */
 export interface RpcServerOptions {
   /**
-   * Address to listen on. Clients with secrets reach it by this address only, as it is written here, unless it is a
-   * discovery master.
+   * Address to listen on. Clients with secrets reach the server only by this exact address, unless it is a discovery
+   * master.
    */
   readonly host: string;
   /** Port to listen on; 0 (default): any free one. */
   readonly port?: number;
-  /** Number of connections; further ones are closed at once. Default RPC_CONNECTIONS_MAX_COUNT. */
+  /** Most connections; further ones are closed at once. Default: RPC_CONNECTIONS_MAX_COUNT. */
   readonly maxConnections?: number;
-  /** Purpose of the server, a label of its metrics; default `control`. */
+  /** Purpose of the server, also a label of its metrics. Default: `control`. */
   readonly service?: RpcService;
-  /** @internal Rate limits on connections of unauthenticated peers; default: those of `limits.ts`. */
+  /** @internal Rate limits for connections of unauthenticated peers. Default: those of `limits.ts`. */
   readonly rates?: ConnectionRates;
   /**
-   * @internal Name of the user who makes a call, if that matters. Throws `AuthError` for a call that its caller may not
-   * make; default: all are members.
+   * @internal Returns the name of the user who makes a call, if that matters. Throws `AuthError` if the caller may not
+   * make the call. Default: all callers are members.
    */
   readonly userOf?: (call: RpcCall) => string | undefined;
   readonly env: Environment;
@@ -59,7 +59,7 @@ export interface RpcServerStats {
   readonly connections: number;
   /** Calls received since the start. */
   readonly calls: number;
-  /** Calls that are being handled. */
+  /** Calls in progress. */
   readonly inFlight: number;
   /** Bytes of answers that peers have not accepted yet. */
   readonly bufferedBytes: number;
@@ -95,14 +95,17 @@ export class RpcServer {
   /** @internal Reads and writes messages. */
   readonly codec = new MessageCodec();
   readonly env: Environment;
-  /** For what peers cause. */
+  /** Rate-limited log for events that peers can cause. */
   readonly lines: SparseLog;
-  /** @internal Name of the user who makes a call, if that matters. Throws `AuthError` if the caller may not make it. */
+  /**
+   * @internal Returns the name of the user who makes a call, if that matters. Throws `AuthError` if the caller may not
+   * make it.
+   */
   readonly userOf: (call: RpcCall) => string | undefined;
   readonly connections: ServedConnections<ServerConnection>;
   readonly #host: string;
   readonly #port: number;
-  /** The port that others know, which is #port unless that is 0. */
+  /** The advertised port: `#port`, or the assigned one if that is 0. */
   #listeningPort: number;
   readonly #maxConnections: number;
   readonly #service: RpcService;
@@ -140,8 +143,8 @@ export class RpcServer {
   }
 
   /**
-   * Registers `handler` for calls of `method`. A thrown error travels as code and message: a `MeshCacheError` with its
-   * own code, anything else as `ERR_REMOTE`. Throws `ArgumentError` when the method has a handler already.
+   * Registers `handler` for calls of `method`. A thrown error is sent as code and message: a `MeshCacheError` with its
+   * own code, anything else as `ERR_REMOTE`. Throws `ArgumentError` if the method already has a handler.
    */
   handle(method: string, handler: RpcHandler): void {
     if (this.#handlers.has(method)) throw new ArgumentError(`method ${method} has a handler already`);
@@ -149,7 +152,7 @@ export class RpcServer {
     this.#handlers.set(method, handler);
   }
 
-  /** Starts to listen and resolves with the port. Throws `ConfigError` when the address cannot be used. */
+  /** Starts to listen and resolves with the port. Throws `ConfigError` if the address cannot be used. */
   async start(): Promise<number> {
     if (this.#stopped || this.#listener !== undefined) throw new ClosedError('the RPC server');
     const listener = new Listener({
@@ -157,7 +160,7 @@ export class RpcServer {
       plane: 'rpc',
       options: { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: this.#service },
       rates: this.#rates,
-      // A discovery server keeps its port for itself: the process that holds the port is the master.
+      // A discovery server must not release its port: the process that holds the port is the master.
       keepsPort: this.#service === 'discovery',
       onConnection: (socket) => this.#accept(socket),
       onRefused: () => this.fault('too_many_connections'),
@@ -192,17 +195,17 @@ export class RpcServer {
     };
   }
 
-  /** @internal What the server is, in the terms of a client that means to reach it. */
+  /** @internal The target that clients must name to authenticate with this server. */
   get target(): string {
     return rpcTarget(this.#service, { host: this.#host, port: this.#listeningPort });
   }
 
-  /** @internal The handler of a method; undefined: there is none. */
+  /** @internal Returns the handler of a method; undefined if there is none. */
   handlerOf(method: string): RpcHandler | undefined {
     return this.#handlers.get(method);
   }
 
-  /** @internal Counts a call that has come. */
+  /** @internal Counts a received call. */
   called(): void {
     this.#calls++;
     this.env.metrics.count('meshcache_rpc_served_calls_total');
@@ -214,19 +217,17 @@ export class RpcServer {
     this.env.metrics.count('meshcache_rpc_errors_total', 1, { kind });
   }
 
-  /** A peer and this node do not agree on a secret. */
+  /** Called when a peer and this node do not share a secret. */
   unauthenticated(reason: AuthFailureReason, address: string): void {
     this.#authFailures.record(reason, address);
   }
 
-  /** A peer has said hello and, if required, has authenticated itself. */
+  /** Called when a peer has said hello and, if required, has authenticated itself. */
   proved(address: string): void {
     this.#listener?.proved(address);
   }
 
-  /**
-   * @internal Limits the memory of incomplete requests: while it is too much, the connection that holds most is closed.
-   */
+  /** @internal Limits the memory of incomplete requests: if it is too much, closes the connection that holds most. */
   shedHeld(): void {
     const bytes = this.connections.sum(({ heldBytes }) => Math.max(0, heldBytes - RPC_GRANTED_BYTES));
     if (bytes <= RPC_SERVER_HELD_MAX_BYTES) return;

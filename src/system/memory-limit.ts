@@ -2,26 +2,26 @@ import { readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
 
-/** Where the kernel tells about the control groups of this process; a test has folders of its own. */
+/** Where the kernel describes the control groups of this process; tests use folders of their own. */
 export interface ControlGroupPaths {
   /** The file with the groups of this process. */
   readonly own: string;
-  /** Where the groups are mounted. */
+  /** Folder in which the groups are mounted. */
   readonly mount: string;
 }
 
 /** Memory in bytes. */
 interface MemoryFigures {
-  /** The most that this process can have. */
+  /** The most memory that this process can have. */
   readonly totalBytes: number;
-  /** What it can have now. */
+  /** The memory that it can have now. */
   readonly freeBytes: number;
 }
 
 interface GroupFiles {
   readonly limit: string;
   readonly used: string;
-  /** The line of `memory.stat` with memory of files, which the kernel takes back when it needs it. */
+  /** The line of `memory.stat` with file memory that the kernel can reclaim. */
   readonly reclaimable: string;
 }
 
@@ -35,15 +35,15 @@ const VERSION_1: GroupFiles = {
 const VERSION_2: GroupFiles = { limit: 'memory.max', used: 'memory.current', reclaimable: 'inactive_file' };
 
 /**
- * The memory of this process: that of the machine, or of the smallest control group that it is in, such as its
- * container's. Control groups of both versions count, with all groups above.
+ * Returns the memory of this process: that of the machine, or of the smallest control group that contains it, such as
+ * its container. Control groups of both versions count, including all parent groups.
  */
 export function ownMemory(paths: ControlGroupPaths = SYSTEM_PATHS): MemoryFigures {
   let totalBytes = totalmem();
   let freeBytes = freemem();
   for (const { folder, files } of groupsOf(paths)) {
     const limitBytes = numberIn(join(folder, files.limit));
-    // Without a limit version 2 says "max", and version 1 a number that is larger than any memory.
+    // Without a limit, version 2 contains "max", and version 1 a number larger than any memory.
     if (limitBytes === undefined || limitBytes >= totalmem()) continue;
     totalBytes = Math.min(totalBytes, limitBytes);
     const usedBytes = numberIn(join(folder, files.used)) ?? 0;
@@ -54,14 +54,14 @@ export function ownMemory(paths: ControlGroupPaths = SYSTEM_PATHS): MemoryFigure
 }
 
 /**
- * Size of a pool that nobody has chosen, for a node that a command starts: the default of a node, and no more than the
- * memory that it can have.
+ * Returns the pool size for a node that a command starts without a configured size: the default, but no more than the
+ * memory that the process can have.
  */
 export function commandPoolBytes(paths: ControlGroupPaths = SYSTEM_PATHS): number {
   return Math.min(DEFAULT_POOL_BYTES, ownMemory(paths).totalBytes);
 }
 
-/** The groups of this process, each with all above it. */
+/** Yields the groups of this process, each with all its parents. */
 function* groupsOf({ own, mount }: ControlGroupPaths): Generator<{ folder: string; files: GroupFiles }> {
   for (const line of (textOf(own) ?? '').split('\n')) {
     const [, number, controllers, path] = /^(\d+):([^:]*):(\/.*)$/.exec(line) ?? [];
@@ -69,9 +69,9 @@ function* groupsOf({ own, mount }: ControlGroupPaths): Generator<{ folder: strin
     const isVersion2 = number === '0' && controllers === '';
     if (!isVersion2 && !controllers.split(',').includes('memory')) continue;
     const files = isVersion2 ? VERSION_2 : VERSION_1;
-    // With both versions at once, that of version 2 is in a folder of its own, and has no memory controller.
+    // If both versions are mounted, version 2 has its own folder and no memory controller.
     const root = isVersion2 ? mount : join(mount, 'memory');
-    // In a container the path may be that of the machine; its own group is then the root of what is mounted.
+    // In a container, the path may be that of the machine; the container's own group is then the root of the mount.
     const names = path.split('/').filter((name) => name !== '' && name !== '..');
     for (let depth = names.length; depth >= 0; depth--) {
       yield { folder: join(root, ...names.slice(0, depth)), files };

@@ -1,12 +1,12 @@
 import type { Clock } from '../base/environment/clock.js';
 
-/** The host's monotonic clock when this thread's own time began. */
+/** Reading of the host's monotonic clock when this thread's own time began. */
 const THREAD_BEGAN_MS = Number(process.hrtime.bigint() / 1000n) / 1000 - performance.now();
 
-/** The host's monotonic clock, which on Linux begins with the host. */
+/** Reads the host's monotonic clock. On Linux it starts when the host boots. */
 const hostMs = (): number => THREAD_BEGAN_MS + performance.now();
 
-/** The time of the real machine. */
+/** The clock of the real machine. */
 export const systemClock: Clock = {
   nowMs: hostMs,
   workedMs() {
@@ -14,8 +14,8 @@ export const systemClock: Clock = {
     return (user + system) / 1000;
   },
   wallMs() {
-    // No machine can be set to a date before 1970 and its own uptime; a process that is told one gets the earliest date
-    // of its machine, which goes forward.
+    // The date of a machine cannot lie before 1970 plus its own uptime. A process that is given an earlier date uses
+    // the earliest possible one, which moves forward.
     const dateMs = Date.now();
     return dateMs >= 0 ? dateMs : Math.floor(hostMs());
   },

@@ -10,7 +10,7 @@ import { systemNetwork } from './system-network.js';
 import { systemRandom } from './system-random.js';
 import { systemThreads } from './system-threads.js';
 
-/** The environment of the real machine; `overrides` replaces parts of it. */
+/** Returns the environment of the real machine; `overrides` replaces parts of it. */
 export function systemEnvironment(overrides: Partial<Environment> = {}): Environment {
   return {
     clock: systemClock,
@@ -21,7 +21,7 @@ export function systemEnvironment(overrides: Partial<Environment> = {}): Environ
     host: systemHost,
     names: systemNames,
     http: systemHttp,
-    // The default logger is made only if it is used: making one touches stderr.
+    // The default logger is created only if it is used, because creating one touches stderr.
     log: overrides.log ?? defaultLogger(),
     metrics: noMetrics,
     ...overrides,

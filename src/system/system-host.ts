@@ -24,7 +24,7 @@ export const systemHost: Host = {
   },
   variable: (name) => process.env[name],
   hasDevices: true,
-  // Memory for pages comes from the native addon, which this layer does not know.
+  // The native addon provides memory for pages, and this layer does not know the addon.
   allocate: () => undefined,
   observeLoop,
   freeMemoryBytes: () => ownMemory().freeBytes,
@@ -60,7 +60,7 @@ function addressTowards({ host, port }: Endpoint): Promise<string> {
     };
     socket.once('error', fail);
     socket.connect(port, host, ((error?: Error) => {
-      // Without a route the socket is not connected, and bound to every address.
+      // Without a route, the socket is not connected and is bound to every address.
       if (error !== undefined) return fail(error);
       const own = socket.address().address;
       socket.close();
@@ -77,7 +77,8 @@ function observeLoop(): LoopObservation {
     get count() {
       return delays.count;
     },
-    // The histogram has times between two samples, in nanoseconds; the delay is what exceeds the sampling interval.
+    // The histogram has the times between two samples in nanoseconds. The delay is the excess over the sampling
+    // interval.
     delayS: (percent) => Math.max(0, delays.percentile(percent) / 1e9 - EVENT_LOOP_SAMPLE_MS / 1e3),
     utilization: () => performance.eventLoopUtilization(begun).utilization,
     beginAnew() {

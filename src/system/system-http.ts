@@ -2,12 +2,12 @@ import http from 'node:http';
 import https from 'node:https';
 import type { HttpClient, HttpConnections, HttpListener, HttpServerAddress } from '../base/environment/http-client.js';
 
-/** Silence of a connection after which the system looks whether the other side is there. */
+/** Silence on a connection after which the system probes whether the other side still exists. */
 const KEEP_ALIVE_MS = 10_000;
-/** Longest time for which an idle connection stays open; servers close theirs after a few seconds more. */
+/** Longest time that an idle connection stays open. Servers close theirs a few seconds later. */
 const IDLE_TIMEOUT_MS = 4_000;
 
-/** HTTP from this machine. Of `post`, each request has a connection of its own, so that none is left behind. */
+/** HTTP client of this machine. Each `post` has its own connection, so that none is left behind. */
 export const systemHttp: HttpClient = {
   post({ endpoint: { host, port }, path, body, headers, tls }, listener) {
     const bytes = Buffer.from(body);
@@ -16,7 +16,7 @@ export const systemHttp: HttpClient = {
       headers: { 'content-type': 'application/json', 'content-length': bytes.length, ...headers },
     };
     const request = tls === undefined ? http.request(options) : https.request({ ...options, ...tls });
-    // An answer that goes on for days must not outlive a connection that has died silently.
+    // An answer may last for days, so a connection that has died silently must be noticed.
     request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
     return follow(request, listener, () => request.end(bytes));
   },
@@ -39,7 +39,7 @@ function openConnections({ endpoint: { host, port }, tls, connectionsMaxCount }:
   };
 }
 
-/** Sends a request with `send` and passes its answer on; returns a function that ends it. */
+/** Sends a request with `send` and passes on its answer. Returns a function that ends it. */
 function follow(request: http.ClientRequest, listener: HttpListener, send: () => void): () => void {
   let isOver = false;
   const end = (error?: Error): void => {
@@ -53,7 +53,7 @@ function follow(request: http.ClientRequest, listener: HttpListener, send: () =>
     response.on('data', (chunk: Buffer) => {
       if (!isOver) listener.onData(chunk);
     });
-    // A body that ends before its announced length comes with `aborted`, and is not complete.
+    // If a body ends before its announced length, `aborted` is emitted and the body is not complete.
     response.on('end', () => end(response.complete ? undefined : new Error('the answer has been cut off')));
     response.on('error', end);
     response.on('close', () => end(new Error('the connection has ended before the answer')));

@@ -2,7 +2,7 @@ import { styleText } from 'node:util';
 import { isLogLevel, LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../base/environment/log.js';
 
 /**
- * Form of a log line: words for people, or one JSON object with `ts`, `level`, `msg` and `fields` for log collectors.
+ * Format of a log line: text for people, or one JSON object with `ts`, `level`, `msg` and `fields` for log collectors.
  */
 export type LogFormat = 'text' | 'json';
 
@@ -16,8 +16,8 @@ interface LogRecord {
 }
 
 /**
- * A logger that writes one line per record of `minLevel` and above to stderr. If stderr has been closed, lines are lost
- * and the program goes on: an unhandled error of stderr would end it.
+ * Creates a logger that writes one line per record of `minLevel` and above to stderr. If stderr is closed, lines are
+ * lost and the program continues; an unhandled error of stderr would end it.
  */
 export function stderrLogger(minLevel: LogLevel, format: LogFormat = defaultLogFormat()): Logger {
   if (!process.stderr.listeners('error').includes(ignoreError)) process.stderr.on('error', ignoreError);
@@ -30,13 +30,13 @@ export function stderrLogger(minLevel: LogLevel, format: LogFormat = defaultLogF
   };
 }
 
-/** A logger for stderr at the level of `MESHCACHE_LOG` (debug, info, warn, error), by default warn. */
+/** Creates a logger for stderr at the level of `MESHCACHE_LOG` (debug, info, warn, error). Default: warn. */
 export function defaultLogger(): Logger {
   const wanted = process.env.MESHCACHE_LOG;
   return stderrLogger(isLogLevel(wanted) ? wanted : 'warn');
 }
 
-/** The format of `MESHCACHE_LOG_FORMAT`, by default text. */
+/** Returns the format of `MESHCACHE_LOG_FORMAT`. Default: text. */
 export function defaultLogFormat(): LogFormat {
   return isLogFormat(process.env.MESHCACHE_LOG_FORMAT) ? process.env.MESHCACHE_LOG_FORMAT : 'text';
 }
@@ -45,7 +45,7 @@ export function isLogFormat(text: string | undefined): text is LogFormat {
   return (LOG_FORMATS as readonly (string | undefined)[]).includes(text);
 }
 
-/** A record as one JSON object, without a line feed. */
+/** Formats a record as one JSON object, without a line feed. */
 export function jsonLine({ time, level, message, fields }: LogRecord): string {
   return JSON.stringify({ ts: time.toISOString(), level, msg: message, fields });
 }
@@ -58,24 +58,24 @@ function textLine({ time, level, message, fields }: LogRecord): string {
   return line;
 }
 
-/** The name of a level that asks for attention in colour, if stderr is a terminal that has colours. */
+/** Colours the names of the levels warn and error, if stderr is a terminal with colours. */
 function inColour(level: LogLevel): string {
   if (level !== 'warn' && level !== 'error') return level;
   return styleText(level === 'warn' ? 'yellow' : 'red', level, { stream: process.stderr });
 }
 
-/** A single function, so that it can be found among the listeners. */
+/** One shared function, so that it can be found among the listeners. */
 function ignoreError(): void {}
 
-/** Exit status of Node for an error that nobody has caught. */
+/** Exit status of Node for an uncaught error. */
 const EXIT_UNCAUGHT = 1;
 
 /**
- * Makes warnings of Node, which it writes to stderr as plain lines, records of the log. Does nothing unless the log is
- * JSON.
+ * Turns warnings of Node, which it writes to stderr as plain lines, into log records. Does nothing unless the log
+ * format is JSON.
  */
 export function logNodeWarnings(): void {
-  // Node's own listener writes the plain lines; there is none with --no-warnings.
+  // Node's own listener writes the plain lines. With --no-warnings there is none.
   if (defaultLogFormat() !== 'json' || process.listenerCount('warning') === 0) return;
   process.removeAllListeners('warning');
   process.on('warning', ({ name, message, stack }) => {
@@ -84,8 +84,8 @@ export function logNodeWarnings(): void {
 }
 
 /**
- * Makes the error that ends this process a record of the log: the stack that Node writes is no JSON. The exit status
- * stays the same. Does nothing unless the log is JSON.
+ * Turns the uncaught error that ends this process into a log record, because the stack that Node writes is not JSON.
+ * The exit status stays the same. Does nothing unless the log format is JSON.
  */
 export function logUncaughtErrors(): void {
   if (defaultLogFormat() !== 'json') return;

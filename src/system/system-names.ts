@@ -3,14 +3,14 @@ import { readFileSync } from 'node:fs';
 import type { NameAnswer, NameQuery, NameService } from '../base/environment/name-service.js';
 import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
 
-/** Longest time that one name server is waited for; each is asked twice. */
+/** Longest wait for one name server; each one is asked twice. */
 const SERVER_TIMEOUT_MS = 1_500;
-/** Targets of SRV records whose addresses are asked for, the first by priority and name. */
+/** Most targets of SRV records whose addresses are looked up, first by priority, then by name. */
 const TARGETS_MAX_COUNT = 32;
 const RESOLVER_FILE = '/etc/resolv.conf';
-/** Dots from which on a name is tried as it stands before the search domains are tried; the system's own default. */
+/** A name with at least this many dots is tried as it is before the search domains. The default is the system's own. */
 const DEFAULT_DOTS = 1;
-/** Answers of a name server that say that there is no such record. */
+/** Errors of a name server that mean that no such record exists. */
 const NOTHING = new Set(['ENOTFOUND', 'ENODATA']);
 
 /** The name servers of this machine. */
@@ -33,7 +33,7 @@ export const systemNames: NameService = {
   },
 };
 
-/** The names that stand for `name`, in the order in which they are to be tried. `file` is the text of a resolv.conf. */
+/** Returns the names to try for `name`, in order. `file` is the text of a resolv.conf. */
 export function searchedNames(name: string, file: string): string[] {
   let domains: readonly string[] = [];
   let dots = DEFAULT_DOTS;
@@ -71,7 +71,7 @@ async function services(resolver: Resolver, name: string): Promise<NameAnswer> {
   );
   const endpoints = resolved.flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
   const failed = resolved.find((one) => one.status === 'rejected');
-  // A target whose name server is silent does not hide the others.
+  // A target whose name server does not answer must not hide the others.
   if (endpoints.length === 0 && failed !== undefined) throw failed.reason;
   return { endpoints, ttlS: undefined };
 }
@@ -85,7 +85,7 @@ async function orNothing<T>(records: Promise<T[]>): Promise<T[]> {
   }
 }
 
-/** The resolver takes servers by address only. */
+/** Returns the address of a name server, because the resolver does not accept names of servers. */
 async function addressOf({ host, port }: Endpoint): Promise<string> {
   const isAddress = host.includes(':') || /^\d+(\.\d+){3}$/.test(host);
   if (isAddress) return formatEndpoint({ host, port });

@@ -17,8 +17,8 @@ export const systemNetwork: Network = {
 };
 
 /**
- * A network of TLS sockets that accepts only peers with a certificate of the authority, if there is one, and with one
- * of the names if there are any; `refused` is called for the others.
+ * Returns a network of TLS sockets. It accepts only peers with a certificate of the authority, if there is one, and
+ * with one of the names, if there are any. `refused` is called for all others.
  */
 export function tlsNetwork(identity: TlsIdentity, refused: TlsRefusal, rules: TlsRules = NODE_TLS_RULES): Network {
   let secureContext = tls.createSecureContext(credentialsOf(identity.reveal(), rules));
@@ -31,7 +31,7 @@ export function tlsNetwork(identity: TlsIdentity, refused: TlsRefusal, rules: Tl
         ...options,
         secureContext,
         rejectUnauthorized: true,
-        // The address is no part of it, because addresses of nodes change.
+        // The address is not checked, because addresses of nodes change.
         checkServerIdentity: (_, certificate) => strangeness(certificate, identity.reveal()),
       });
       // A TLS socket ignores these options of plain sockets.
@@ -42,7 +42,7 @@ export function tlsNetwork(identity: TlsIdentity, refused: TlsRefusal, rules: Tl
     },
     createServer({ admit, allowHalfOpen = false, ...options }, onConnection) {
       const accepted = (socket: tls.TLSSocket): void => {
-        // Not before: a client that ends its side during the handshake has gone, and would be waited for.
+        // Set only now: a client that ends its side during the handshake has gone, and the server would wait for it.
         socket.allowHalfOpen = allowHalfOpen;
         if (strangeness(socket.getPeerCertificate(), identity.reveal()) === undefined) {
           onConnection(socket);
@@ -72,9 +72,9 @@ export function tlsNetwork(identity: TlsIdentity, refused: TlsRefusal, rules: Tl
 }
 
 /**
- * A handshake always is a whole one: a ticket of an earlier one would let in a peer whose certificate is not accepted
- * any more, and where strangers are admitted, Node.js takes a peer that resumes without a certificate for an authorized
- * one.
+ * Every handshake must be a full one. A session ticket would let in a peer whose certificate is no longer accepted.
+ * Where peers without a certificate are admitted, Node.js also treats such a peer as authorized when it resumes a
+ * session.
  */
 const WHOLE_HANDSHAKES = constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION;
 
@@ -83,7 +83,7 @@ function credentialsOf({ cert, key, ca, crl }: TlsTexts, { minVersion }: TlsRule
   return { cert, key, ...authority, minVersion, secureOptions: WHOLE_HANDSHAKES };
 }
 
-/** Why a certificate that the authority has signed is not that of a node; undefined: it is. */
+/** Returns why a certificate signed by the authority is not that of a node; undefined if it is. */
 function strangeness(certificate: tls.PeerCertificate, { names }: TlsTexts): Error | undefined {
   if (names === undefined || names.length === 0) return undefined;
   const reasons = names.map((name) => tls.checkServerIdentity(name, certificate));
@@ -96,7 +96,7 @@ interface TlsServerEvents {
   onConnection(socket: tls.TLSSocket): void;
 }
 
-/** A server that hands out connections after their TLS handshake; pending handshakes are limited in number and time. */
+/** A server that passes on connections after their TLS handshake. Pending handshakes are limited in number and time. */
 class TlsServer extends tls.Server {
   readonly #pending = new PendingConnections<net.Socket>(
     HANDSHAKES_PENDING_MAX_COUNT,
@@ -104,8 +104,8 @@ class TlsServer extends tls.Server {
     ({ remoteAddress = '' }) => remoteAddress,
   );
   /**
-   * Plain sockets and their deadlines by the addresses of both ends, which is all that a TLS socket has in common with
-   * the plain one below it.
+   * Plain sockets and their deadlines, by the addresses of both ends. A TLS socket has nothing else in common with the
+   * plain socket below it.
    */
   readonly #raw = new Map<string, { readonly socket: net.Socket; readonly deadline: NodeJS.Timeout }>();
 
@@ -120,10 +120,10 @@ class TlsServer extends tls.Server {
       onConnection(socket);
     });
     this.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
-      // A certificate that is not accepted ends the connection, and that is the error; the reason is beside it.
+      // If a certificate is not accepted, `error` only says that the connection ended; the socket has the reason.
       const code = socket.authorizationError ?? error.code ?? error.message;
       refused(socket.remoteAddress ?? 'a peer that has gone', String(code));
-      // Node.js leaves that to the listener: a handshake that is too slow would stay open.
+      // Node.js leaves this to the listener; otherwise a handshake that is too slow would stay open.
       socket.destroy();
     });
   }
@@ -132,7 +132,7 @@ class TlsServer extends tls.Server {
     this.#pending.dropAll();
   }
 
-  /** Drops connections that are not admitted before any listener, of which that of TLS is the first, sees them. */
+  /** Drops connections that are not admitted before any listener sees them, the first of which is that of TLS. */
   override emit(event: string | symbol, ...values: unknown[]): boolean {
     if (event === 'connection' && this.#admit?.(values[0] as net.Socket) === false) return true;
     return super.emit(event as string, ...values);
@@ -140,7 +140,7 @@ class TlsServer extends tls.Server {
 
   #accepted(socket: net.Socket): void {
     const name = connectionName(socket);
-    // The time above is that of a pause, and a peer that sends a byte now and then makes none.
+    // `handshakeTimeout` only limits pauses, and a peer that sends a byte now and then makes none.
     const deadline = setTimeout(() => socket.destroy(), TLS_HANDSHAKE_MAX_MS);
     this.#raw.set(name, { socket, deadline });
     this.#pending.add(socket);

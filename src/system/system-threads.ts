@@ -13,7 +13,7 @@ export const systemThreads: Threads = {
   start: (program) => new SystemThread(program),
 };
 
-/** For the first module of a thread of {@link systemThreads}: its start data and its end of the messages. */
+/** Returns the start data and the message end of a thread of {@link systemThreads}. Called by its first module. */
 export function startOfThread(): { readonly data: unknown; readonly messages: MessageEnd } {
   const { data, port } = workerData as ThreadStart;
   return { data, messages: endOf(port) };

@@ -27,15 +27,15 @@ const COUNTERS = {
   meshcache_transport_unreachable_total: 'unreachablePeers',
 } as const satisfies Readonly<Record<string, keyof TransportStats>>;
 
-/** Statistics of the engine that can fall; the others are totals since its start. */
+/** Statistics of the engine that can go down; all others are totals since its start. */
 const ENGINE_GAUGES: ReadonlySet<RdmaStatName> = new Set<RdmaStatName>(['connections', 'acceptedConnections']);
 
-/** The fields of a node's configuration that decide on its data transport; a `MeshCacheConfig` has them all. */
+/** The part of a node's configuration that selects and sets up its data transport. */
 export interface TransportConfig extends SecurityConfig {
   readonly protocol: DataProtocol;
   /**
-   * Address to listen on and to advertise; default 127.0.0.1, which no other machine reaches. `NodeRuntime` finds out
-   * the address that this machine has towards a master.
+   * Address to listen on and to advertise. The default 127.0.0.1 is not reachable from other machines.
+   * `NodeRuntime` finds out the address that this machine uses towards a master.
    */
   readonly localHostname?: string | undefined;
   /** TCP port to listen on; 0: any free one. */
@@ -44,10 +44,10 @@ export interface TransportConfig extends SecurityConfig {
   readonly rdmaPort?: number;
   readonly deviceName?: string | undefined;
   readonly deviceNames?: readonly string[];
-  /** Port of the device; 1, the default, means the first active one. */
+  /** Port of the device. The default 1 means the first active port. */
   readonly ibPort?: number;
   readonly gidIndex?: number | undefined;
-  /** Bytes of the pool: RDMA is used only if this much memory can be locked. */
+  /** Size of the pool in bytes. RDMA is used only if this much memory can be locked. */
   readonly globalSegmentSize?: number;
 }
 
@@ -68,8 +68,8 @@ export interface ChosenTransport {
 
 /**
  * Creates the configured transport if possible, else TCP. The log and the gauge `meshcache_transport_info` state the
- * choice and its reason; further metrics show the transport's statistics. Throws `ConfigError` if it cannot listen, and
- * on a machine with RDMA for a configured device, port or GID that does not exist.
+ * choice and its reason; further metrics report the transport's statistics. Throws `ConfigError` if the transport
+ * cannot listen, or if this machine has RDMA but not the configured device, port or GID.
  */
 export async function createTransport(
   config: TransportConfig,
@@ -79,10 +79,7 @@ export async function createTransport(
   return (await chooseTransport(config, securedEnvironment(config, env), rdmaHost)).transport;
 }
 
-/**
- * {@link createTransport} with the reason of the choice, for an environment that is already a {@link
- * securedEnvironment}.
- */
+/** Like {@link createTransport}, but also returns the reason. `env` must already be a {@link securedEnvironment}. */
 export async function chooseTransport(
   config: TransportConfig,
   env: Environment,
@@ -116,7 +113,7 @@ export async function chooseTransport(
   return { transport, wanted: config.protocol, reason };
 }
 
-/** Whether unauthenticated peers can read over RDMA: TLS does not protect RDMA, only a secret does. */
+/** Whether unauthenticated peers could read over RDMA: TLS does not protect RDMA, only a secret does. */
 function isOpenOverRdma({ tls, secrets }: Environment): boolean {
   return tls !== undefined && secrets === undefined;
 }
@@ -126,7 +123,7 @@ async function planRdma(config: TransportConfig, env: Environment, rdmaHost: Rdm
   if (!env.host.hasDevices) return { addon: null, reason: 'no RDMA: this host has no devices' };
   const host = withDevicesReadOnce(rdmaHost);
   const support = rdmaSupport({ host, bytes: config.globalSegmentSize });
-  // A wrong device name is reported rather than an inactive port or memory that cannot be locked.
+  // If the device name is wrong, report that first, rather than an inactive port or memory that cannot be locked.
   const isSelectable = support.usable || ['port', 'memlock', 'memory'].includes(support.step);
   const selection = isSelectable
     ? selectRails(await wishesOf(config, env.host), host.devices(), { nameOf })
@@ -139,7 +136,7 @@ async function planRdma(config: TransportConfig, env: Environment, rdmaHost: Rdm
   return { addon: null, reason: `no RDMA: ${selection?.reason ?? ''}` };
 }
 
-/** The configured device in words, for a machine on which devices cannot be listed. */
+/** The configured devices in words, for a machine on which devices cannot be listed. */
 function wishText({ deviceName, deviceNames = [] }: TransportConfig): string {
   const wished = [...(deviceName === undefined ? [] : [deviceName]), ...deviceNames];
   return wished.length === 0 ? '' : ` (asked for: ${wished.join(', ')})`;
@@ -151,7 +148,7 @@ interface Outcome {
   readonly advice?: string | undefined;
 }
 
-/** An RDMA transport on top of `tcp` if that is planned and works, else `tcp` itself. */
+/** Adds RDMA on top of `tcp` if that is planned and works; otherwise returns `tcp` itself. */
 async function withRdma(
   plan: RdmaPlan,
   tcp: TcpTransport,
@@ -198,7 +195,7 @@ function nameOf(wish: string): string {
   return `configuration key "${key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}"`;
 }
 
-/** Registers the metrics of a transport: its kind, the reason for it, its statistics, and those of an RDMA engine. */
+/** Registers the metrics of a transport: its kind, why it was chosen, its statistics, and those of an RDMA engine. */
 function reportTransport(
   transport: Transport,
   { wanted, reason }: { readonly wanted: DataProtocol; readonly reason: string },

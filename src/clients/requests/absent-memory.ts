@@ -4,15 +4,15 @@ import type { LocalRange } from '../../transport/contract/transport.js';
 import { Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
 
-/** What a node has paid for in the memory of all its clients. */
+/** Bytes of memory of all clients that have been charged to this node. */
 export class AbsentBudget {
   usedBytes = 0;
 }
 
 /**
- * Pages of a client's memory that are not there yet. The system charges a page of a shared file to the control group of
- * the process that touches it first, for as long as the file has the page: a client could have its node pay for memory
- * until the kernel ends the node.
+ * Limits how much client memory is charged to this node. The system charges a page of a shared file to the control
+ * group of the process that touches it first, for as long as the file has the page. Without a limit, a client could
+ * make its node pay for memory until the kernel kills the node.
  */
 export class AbsentMemory {
   readonly #all: AbsentBudget;
@@ -23,8 +23,8 @@ export class AbsentMemory {
   }
 
   /**
-   * Counts what is not there of these ranges of mapped memory. Throws {@link RequestError} if it is more than this node
-   * pays for.
+   * Counts the parts of these mapped ranges that no process has touched yet. Throws {@link RequestError} if this node
+   * would pay for more than its limit.
    */
   take(ranges: readonly LocalRange[]): void {
     if (ranges.length === 0) return;

@@ -10,7 +10,7 @@ export interface AttachedClient {
   readonly counts: ClientCounts;
   /** The client's number among the callers of the store. */
   readonly caller: number;
-  /** Does something that the audit log has. */
+  /** Does work and records it in the audit log. */
   readonly audited: <T>(action: AuditAction, work: () => Promise<T>) => Promise<T>;
   /** Body of the answer to HELLO. */
   readonly answer: Buffer;

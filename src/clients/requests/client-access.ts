@@ -3,8 +3,8 @@ import { RequestType, Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
 
 /**
- * The right that each request needs; undefined: it concerns only the client itself, and whoever is attached may make
- * it.
+ * The right that each request needs. Undefined: the request concerns only the client itself, so every attached client
+ * may make it.
  */
 export const REQUEST_RIGHTS: Readonly<Record<keyof typeof RequestType, Right | undefined>> = {
   hello: undefined,
@@ -34,8 +34,8 @@ const RIGHTS: ReadonlyMap<number, Right | undefined> = new Map(
 );
 
 /**
- * What an attached client may do in its namespace. The table of users is asked each time, so that a right which is
- * taken away is gone at once.
+ * The rights of an attached client in its namespace. The table of users is consulted each time, so that a revoked right
+ * is gone at once.
  */
 export class ClientAccess {
   readonly #identity: Identity;
@@ -43,8 +43,8 @@ export class ClientAccess {
   readonly #onDenied: (right: Right, text: string) => void;
 
   /**
-   * `tag` is that of the namespace, empty without one. Throws {@link RequestError} if it is not the user's. `onDenied`
-   * is told of requests that the client may not make.
+   * `tag` is the tag of the namespace, empty if it has none. Throws {@link RequestError} if the user may not use it.
+   * `onDenied` is called for each request that the client may not make.
    */
   constructor(identity: Identity, tag: string, onDenied: (right: Right, text: string) => void = () => {}) {
     this.#identity = identity;
@@ -59,7 +59,7 @@ export class ClientAccess {
     return this.#identity.name;
   }
 
-  /** Whether the client is still somebody who may use the node. */
+  /** Whether the client's user may still use the node. */
   get isValid(): boolean {
     return this.#identity.user !== undefined;
   }
@@ -87,7 +87,7 @@ export class ClientAccess {
     return right === undefined ? undefined : this.#refusal(right);
   }
 
-  /** Why the client may not do what needs this right in its namespace; undefined: it may. */
+  /** Returns why the client lacks this right in its namespace; undefined if it has the right. */
   #refusal(right?: Right): string | undefined {
     const { user } = this.#identity;
     if (user === undefined) return `user ${this.name} may not use this node any more`;

@@ -8,25 +8,25 @@ import type { ClientNamespace } from './client-namespace.js';
 
 type EventStream = AsyncGenerator<PageEvent, void>;
 
-/** What one EVENTS asks for. */
+/** What one EVENTS request asks for. */
 interface Wanted {
   readonly position: string;
-  /** The number of each pool by the text with which its object keys begin. */
+  /** Index of each pool, by the prefix of its object keys. */
   readonly pools: ReadonlyMap<string, number>;
   /** Ends the wait for a change. */
   readonly signal: AbortSignal;
 }
 
-/** A list of pages of which the client has had a part. */
+/** A list of pages that the client has received in part. */
 interface ListInProgress {
   readonly stream: EventStream;
-  /** What the client asks for the next part with. */
+  /** Position with which the client asks for the next part. */
   readonly position: string;
 }
 
 /**
- * The page events of one client. Each request gets one event, of its namespace alone. Between two requests only a list
- * in progress is kept; changes are found again by their position. One request at a time.
+ * The page events of one client, limited to its namespace. Each request gets one event; only one request may run at a
+ * time. Between two requests only a list in progress is kept; changes are found again by their position.
  */
 export class ClientEvents {
   readonly #namespace: ClientNamespace;
@@ -65,7 +65,7 @@ export class ClientEvents {
     return this.#followed(wanted);
   }
 
-  /** The next change after a position, or the beginning of a list. */
+  /** Resolves with the next change after a position, or with the beginning of a list. */
   async #followed({ position, pools, signal }: Wanted): Promise<EventsAnswer> {
     const abort = new AbortController();
     if (signal.aborted) return nothing(position);
@@ -94,13 +94,13 @@ export class ClientEvents {
     }
   }
 
-  /** The next part of a list, or its end. */
+  /** Resolves with the next part of a list, or with its end. */
   async #listed(stream: EventStream, { pools, signal }: Wanted): Promise<EventsAnswer> {
     for (;;) {
       const { value: event } = await stream.next();
       if (event?.kind === 'listed') {
         const changes = changesOf(event.changes, pools);
-        // At the deadline the part is sent even if it is empty: the list goes on with the next request.
+        // At the deadline the part is sent even if it is empty; the list continues with the next request.
         if (changes.length > 0 || signal.aborted) return this.#part('listed', stream, changes);
         continue;
       }
@@ -110,7 +110,7 @@ export class ClientEvents {
     }
   }
 
-  /** An answer that the list goes on after. */
+  /** Returns an answer after which the list continues. */
   #part(kind: 'reset' | 'listed', stream: EventStream, changes: readonly PoolChange[]): EventsAnswer {
     this.#partsCount++;
     const position = `list.${this.#partsCount}`;
@@ -125,9 +125,9 @@ export class ClientEvents {
   }
 }
 
-/** Whether an object key without its prefix, which is ASCII, has more bytes than a key on the socket. */
+/** Whether an object key without its prefix (which is ASCII) is longer than a key on the socket may be. */
 function isTooLong(objectKey: string, prefixLength: number): boolean {
-  // UTF-8 needs at most three bytes for a UTF-16 unit: most keys are measured without encoding them.
+  // UTF-8 needs at most three bytes for a UTF-16 unit, so most keys need not be encoded to be measured.
   return objectKey.length * 3 > TEXT_MAX_BYTES && Buffer.byteLength(objectKey) - prefixLength > TEXT_MAX_BYTES;
 }
 
@@ -135,7 +135,7 @@ function nothing(position: string): EventsAnswer {
   return { kind: 'nothing', position, atMs: 0, changes: [] };
 }
 
-/** The changes of the pools, with the client's own keys; a key that is too long for the socket is left out. */
+/** Returns the changes of the pools, with the client's own keys. Keys that are too long for the socket are left out. */
 function changesOf(changes: readonly PageChange[], pools: ReadonlyMap<string, number>): PoolChange[] {
   const own: PoolChange[] = [];
   for (const { key, tier } of changes) {

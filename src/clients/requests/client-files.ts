@@ -10,7 +10,7 @@ export interface FilePiece {
   readonly view: Uint8Array;
 }
 
-/** Memory of a client as a file that this node has opened, for a node that cannot map it. */
+/** Memory of a client as a file that this node has opened, for nodes that cannot map it. */
 export class ClientFile {
   /** Bytes that the client has registered, from the start of the file. */
   readonly length: number;
@@ -39,12 +39,12 @@ export class ClientFile {
     return this.#isLive;
   }
 
-  /** Whether the file has been cut short. */
+  /** Whether the file has been closed or cut short. */
   isDamaged(): boolean {
     return !this.#isLive || fstatSync(this.#handle.fd).size < this.length;
   }
 
-  /** Reads into `into`. False if the file does not have the bytes. */
+  /** Reads into `into`. Resolves with false if the file is too short. */
   async read(offset: number, into: Uint8Array): Promise<boolean> {
     for (let at = 0; at < into.length; ) {
       const { bytesRead } = await this.#handle.read(into, at, into.length - at, offset + at);
@@ -61,14 +61,14 @@ export class ClientFile {
     }
   }
 
-  /** Closes the file once no request uses it. */
+  /** Closes the file. Reads and writes in progress are completed first. */
   free(): void {
     this.#isLive = false;
     this.#handle.close().catch(() => {});
   }
 }
 
-/** Opens anew the file that a process has open under a number. Throws {@link RequestError}. */
+/** Opens again the file that a process has open as descriptor `fd`. Throws {@link RequestError}. */
 export async function openDescriptor(
   { pid, fd }: { readonly pid: number; readonly fd: number },
   isWritable: boolean,

@@ -21,13 +21,13 @@ export interface PageHolders {
   readonly holders: readonly { readonly node_id: string; readonly tier: Tier }[];
 }
 
-/** Looks up all that is known of each object key. */
+/** Looks up all known locations of each object key. */
 export type HoldersOf = (objectKeys: readonly string[]) => Promise<(readonly DataLocation[])[]>;
 
 /** The events of all pages of this node. */
 export type FollowPages = (options: FollowOptions) => AsyncGenerator<PageEvent, void>;
 
-/** What a namespace needs of the node beside its pages. */
+/** What a namespace needs from the node in addition to its pages. */
 export interface ClientNamespaceParts {
   readonly holdersOf: HoldersOf;
   readonly follow: FollowPages;
@@ -37,7 +37,7 @@ export interface ClientNamespaceParts {
 export class ClientNamespace {
   readonly #pages: StoredPages;
   readonly #holdersOf: HoldersOf;
-  /** The events of all pages of this node, of other namespaces as well. */
+  /** The events of all pages of this node, including those of other namespaces. */
   readonly follow: FollowPages;
 
   constructor(pages: StoredPages, { holdersOf, follow }: ClientNamespaceParts) {
@@ -58,7 +58,7 @@ export class ClientNamespace {
     return this.#in(options.pool, () => this.#pages.get(keys, pages, options));
   }
 
-  /** Reads a copy of a page that belongs to the caller; null: a miss. */
+  /** Reads a page into a copy that then belongs to the caller; null if it is a miss. */
   getCopy(
     key: string,
     options: RequestOptions & { readonly pool: string; readonly mayTake: MayTake; readonly signal: AbortSignal },
@@ -66,7 +66,7 @@ export class ClientNamespace {
     return this.#in(options.pool, () => this.#pages.getCopyWithin(key, options));
   }
 
-  /** Reads pages of any length into a room. */
+  /** Reads pages of any length into the given memory. */
   getPlaced(
     keys: readonly string[],
     room: PageRoom,
@@ -104,13 +104,13 @@ export class ClientNamespace {
     this.#pages.endPins();
   }
 
-  /** Drops this node's pages of the namespace, in these pools and in those that were used since its start. */
+  /** Drops this node's pages of the namespace, in these pools and in all pools used since the node started. */
   async clear(pools: readonly string[]): Promise<void> {
     for (const pool of pools) this.#checkPool(pool);
     return this.#pages.clear(pools);
   }
 
-  /** The nodes that hold each page; null if none is known. */
+  /** Looks up the nodes that hold each page; null if no holder is known. */
   stat(keys: readonly string[], pool: string): Promise<(PageHolders | null)[]> {
     return this.#in(pool, async () => {
       const found = await this.#holdersOf(this.#pages.objectKeys(keys, pool));
@@ -127,12 +127,12 @@ export class ClientNamespace {
     return this.#pages.keyEncoder.namespace;
   }
 
-  /** The text with which all object keys of the main pool begin, without the slash. */
+  /** Prefix of all object keys of the main pool, without the slash. */
   get digest(): string {
     return (this.#pages.objectKeys([''], '')[0] as string).slice(0, -1);
   }
 
-  /** The text with which all object keys of a pool begin. */
+  /** Returns the prefix of all object keys of a pool. */
   prefixOf(pool: string): string {
     this.#checkPool(pool);
     return this.#pages.objectKeys([''], pool)[0] as string;
@@ -148,7 +148,7 @@ export class ClientNamespace {
     }
   }
 
-  /** Checks a pool's name, and remembers it for `clear`. */
+  /** Throws {@link RequestError} if the name of a new pool is too long or the namespace has too many pools. */
   #checkPool(pool: string): void {
     const { keyEncoder } = this.#pages;
     if (pool === '' || keyEncoder.hasPool(pool)) return;

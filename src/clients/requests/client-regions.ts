@@ -24,22 +24,25 @@ interface ClientRegion {
   readonly onReleased: (() => void)[];
 }
 
-/** The regions of all clients, and whose share this client takes. */
+/** The limit on the regions of all clients, and the process and user whose share this client uses. */
 interface RegionShare {
   readonly shares: Shares;
   readonly sharer: Sharer;
 }
 
-/** The memory of one client that this node has mapped, by the ids that the client has given. */
+/** The registered memory of one client, by the region ids that the client chose. */
 export class ClientRegions {
   readonly #absent: AbsentMemory;
   readonly #regions = new Map<number, ClientRegion>();
-  /** Regions that are to be released and still in use. */
+  /** Regions to be released that are still in use. */
   readonly #ending = new Set<ClientRegion>();
 
   readonly #share: RegionShare | undefined;
 
-  /** `paid` is shared by all clients of a node. Without `share`, only the regions of the client itself are limited. */
+  /**
+   * `paid` is shared by all clients of a node. Without `share`, only the number of this client's own regions is
+   * limited.
+   */
   constructor(paid = new AbsentBudget(), share?: RegionShare) {
     this.#absent = new AbsentMemory(paid);
     this.#share = share;
@@ -87,7 +90,7 @@ export class ClientRegions {
     }
   }
 
-  /** Adds memory, which belongs to this object from now on. */
+  /** Adds memory and takes ownership of it. */
   add(id: number, memory: ClientMemoryKind, isWritable: boolean): void {
     this.checkRoom(id);
     this.#share?.shares.take(this.#share.sharer, 1);
@@ -95,7 +98,7 @@ export class ClientRegions {
   }
 
   /**
-   * Removes a region. Resolves when nothing of this node touches it any more, and its memory is released. Throws {@link
+   * Removes a region. Resolves when this node no longer touches it and its memory is released. Throws {@link
    * RequestError}.
    */
   remove(id: number): Promise<void> {
@@ -113,8 +116,8 @@ export class ClientRegions {
   }
 
   /**
-   * Holds the regions of a request until `release`, and checks all of its pieces. Throws {@link RequestError}, and then
-   * holds nothing.
+   * Holds the regions of a request until `release`, and checks all of its pieces. If it throws {@link RequestError},
+   * nothing is held.
    */
   hold({ pieces }: Pick<RegionRequest, 'pieces'>, use: 'read' | 'write'): HeldRegions {
     const ids = distinct(pieces.regionIds);
@@ -140,8 +143,8 @@ export class ClientRegions {
   }
 
   /**
-   * Bytes of the staging memory for pages whose lengths are not known; it stays until `release`. Throws {@link
-   * RequestError} if the client has no such memory.
+   * Holds a range of the staging memory until `release`, for pages of unknown length. Throws {@link RequestError} if
+   * the client has no such memory.
    */
   holdStaging(offset: number, length: number): HeldRoom {
     const region = this.#regions.get(STAGING_REGION);
@@ -161,7 +164,7 @@ export class ClientRegions {
     };
   }
 
-  /** Ends the use of regions. Throws {@link RequestError} if the memory of one was cut short meanwhile. */
+  /** Ends the use of regions. Throws {@link RequestError} if the memory of one was cut short in the meantime. */
   #unhold(regions: ReadonlyMap<number, ClientRegion>): void {
     let damaged: number | undefined;
     for (const [id, region] of regions) {
@@ -197,7 +200,7 @@ export class ClientRegions {
     for (const released of region.onReleased) released();
   }
 
-  /** Throws `InvariantError` unless every region to be released is in use, and all others stay. */
+  /** Throws `InvariantError` unless every region that is being released is in use, and all others are kept. */
   verify(): void {
     assertAtMost('client regions', this.#regions.size, CLIENT_REGIONS_MAX_COUNT);
     for (const [id, { users, isEnding, onReleased, memory }] of this.#regions) {
@@ -219,7 +222,7 @@ interface HeldParts {
   readonly absent: AbsentMemory;
 }
 
-/** The regions of one request, which stay while it is in progress. */
+/** The regions of one request, held while it is in progress. */
 export class HeldRegions {
   readonly #parts: HeldParts;
   readonly #release: () => void;
@@ -235,8 +238,8 @@ export class HeldRegions {
   }
 
   /**
-   * The pages of a step of the request, for the store. Throws {@link RequestError} if the node does not pay for their
-   * memory.
+   * Returns the pages of a step of the request, for the store. Throws {@link RequestError} if their memory would charge
+   * this node more than its limit.
    */
   pages({ start, end }: Slice): HeldPages {
     const { pieces, regions, absent } = this.#parts;
@@ -260,17 +263,17 @@ export class HeldRegions {
 
   /**
    * Must be called once, when nothing touches the pages any more. Throws {@link RequestError} if their memory was cut
-   * short meanwhile.
+   * short in the meantime.
    */
   release(): void {
     this.#release();
   }
 }
 
-/** The pages of a step of a request. */
+/** The pages of one step of a request. */
 export class HeldPages {
   readonly pages: readonly CallerPage[];
-  /** One list for each page. */
+  /** Pieces in files, one list for each page. */
   readonly #filePieces: readonly (readonly FilePiece[])[];
   readonly #release: () => void;
 
@@ -280,7 +283,7 @@ export class HeldPages {
     this.#release = release;
   }
 
-  /** Reads the pages to set from files. Throws {@link RequestError} if a file has been cut short. */
+  /** Reads pages that are to be set from their files. Throws {@link RequestError} if a file has been cut short. */
   async load(): Promise<void> {
     for (const { file, offset, view } of this.#filePieces.flat()) {
       if (!(await file.read(offset, view)))
@@ -302,12 +305,12 @@ export class HeldPages {
   }
 }
 
-/** Memory for pages whose lengths are not known; `release` must be called once, when nothing touches it any more. */
+/** Memory for pages of unknown length. `release` must be called once, when nothing touches it any more. */
 export interface HeldRoom extends PageRoom {
   readonly release: () => void;
 }
 
-/** Memory of this node that stands in for pages in files; it is free from `usedBytes` on. */
+/** Memory of this node that stands in for pages in files. It is unused from `usedBytes` on. */
 interface FileCopies {
   readonly memory: HostRegion;
   usedBytes: number;
@@ -330,7 +333,7 @@ interface PlacedPieces {
   readonly pieces: PieceColumns;
   readonly regions: ReadonlyMap<number, ClientRegion>;
   readonly copies: FileCopies | undefined;
-  /** Takes the pieces of the page that lie in files. */
+  /** Receives the pieces of the page that lie in files. */
   readonly filePieces: FilePiece[];
 }
 
@@ -370,9 +373,7 @@ function lengthOf(page: number, { pieceCount, lengths }: PieceColumns): number {
   return bytes;
 }
 
-/**
- * Throws {@link RequestError} for a piece outside of its region, a page that is too long, and too many bytes in files.
- */
+/** Throws {@link RequestError} for a piece outside its region, a page that is too long, or too many bytes in files. */
 function checkPieces(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): void {
   const { pieceCount, regionIds, offsets, lengths } = pieces;
   let fileBytes = 0;
@@ -399,7 +400,7 @@ function checkPieces(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRe
   );
 }
 
-/** Whether pieces in mapped memory overlap: then the one that is read last would overwrite the other. */
+/** Whether pieces in mapped memory overlap. If they did, the piece read last would overwrite the other. */
 function overlap({ regionIds, offsets, lengths }: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): boolean {
   const rows = regionIds.length;
   const [starts, ends] = [new Float64Array(rows), new Float64Array(rows)];
@@ -414,13 +415,13 @@ function overlap({ regionIds, offsets, lengths }: PieceColumns, regions: Readonl
     count++;
   }
   if (isAscending) return false;
-  // Ranges are apart if and only if the next start is behind the last end, in the order of both.
+  // With starts and ends each sorted, ranges are disjoint if and only if no start lies before the previous end.
   const [inOrder, endsInOrder] = [starts.subarray(0, count).sort(), ends.subarray(0, count).sort()];
   for (let i = 1; i < count; i++) if ((inOrder[i] as number) < (endsInOrder[i - 1] as number)) return true;
   return false;
 }
 
-/** The pieces of a step in memory that the client shares with this node. */
+/** Returns the pieces of a step that lie in memory shared with the client. */
 function mappedRanges(
   { pieceCount, regionIds, offsets, lengths }: PieceColumns,
   regions: ReadonlyMap<number, ClientRegion>,

@@ -48,29 +48,29 @@ import { SuffixedKeys } from './suffixed-keys.js';
 
 export interface ClientRequestsParts extends Pick<AttachedClient, 'namespace' | 'counts' | 'caller' | 'audited'> {
   readonly regions: ClientRegions;
-  /** Lets other clients have their turn between two steps; undefined: none need it now. */
+  /** Lets other clients take their turn between two steps; undefined if none needs it now. */
   readonly goOn: () => Promise<void> | undefined;
 }
 
-/** What is to be set, and the lengths of the pages. */
+/** The pages of a SET or SET_BYTES, described by their lengths. */
 interface PagesToSet extends Omit<ReceivedPages, 'pages'> {
   readonly lengthOf: (page: number) => number;
 }
 
-/** How long the client waits for a request. */
+/** The limits of one request: its time, and the memory for its answer. */
 export interface RequestWait {
-  /** Ends the request soon: pages that have not begun by then are misses, or not set. */
+  /** Aborts the request: pages that have not begun by then are misses, or are not set. */
   readonly signal: AbortSignal;
   readonly time: CallTime;
-  /** Memory for the pages of the answer: `take` returns false where there is none. */
+  /** Memory for the pages of the answer. `take` returns false if there is not enough. */
   readonly pages: { take(bytes: number): boolean };
 }
 
-/** Why a request ends that its client has cancelled: the reason of its signal. */
+/** Abort reason of a request that its client has cancelled. */
 export const CANCELLED: Error = new DOMException('cancelled by the client', 'AbortError');
 
 const REGION_LIMITS = { maxKeys: CLIENT_REQUEST_MAX_KEYS, maxPieces: CLIENT_REQUEST_MAX_PIECES };
-/** Pages that one GET_BYTES reads at once, and their bytes: those of this node are copied in one go. */
+/** Most pages, and most bytes, that one GET_BYTES reads at once. Local pages among them are copied in one pass. */
 const BYTES_READ_AT_ONCE_MAX_COUNT = 16;
 const BYTES_READ_AT_ONCE_MAX_BYTES = 8 * 2 ** 20;
 
@@ -84,15 +84,15 @@ export class ClientRequests {
     this.#events = new ClientEvents(parts.namespace);
   }
 
-  /** Lets go of what is kept between requests: a list of events in progress, and the client's pins. */
+  /** Releases what is kept between requests: a list of events in progress, and the client's pins. */
   close(): void {
     this.#events.close();
     this.#parts.namespace.endPins();
   }
 
   /**
-   * Executes a request and resolves with the body of its answer, when nothing of this node touches the request's memory
-   * any more. Throws {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
+   * Executes a request. Resolves with the body of its answer when this node no longer touches the request's memory.
+   * Throws {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
    */
   async run(type: RequestType, body: Buffer, wait: RequestWait): Promise<AnswerBody> {
     const { signal } = wait;
@@ -154,7 +154,7 @@ export class ClientRequests {
             found.slice(i * suffixCount, (i + 1) * suffixCount).every((flag) => flag),
           );
     const prefix = prefixLength(isThere);
-    // The caller of a lookup that was cancelled has found nothing, and states that itself.
+    // The caller of a cancelled lookup has found nothing, and reports that itself.
     if (!isUncounted && signal.reason !== CANCELLED) counts.lookup(keys.count, prefix);
     const answer = Buffer.alloc(wantsFlags ? 4 + keys.count : 4);
     answer.writeUInt32LE(prefix);
@@ -216,7 +216,7 @@ export class ClientRequests {
         });
       }),
     );
-    // A page without room is asked for again, and counts then.
+    // The client asks again for a page without room; the page is counted then.
     const known = placed.filter((page) => page === null || page.offset !== undefined);
     counts.read(
       'staged',
@@ -246,8 +246,8 @@ export class ClientRequests {
   }
 
   /**
-   * Sets pages in steps, so that a large request ends soon when it is cancelled, and other clients have their turn.
-   * `withPages` makes the pages of a step and passes them on.
+   * Sets pages in steps, so that a large request ends soon after it is cancelled, and other clients get their turn.
+   * `withPages` makes the pages of a step and passes them to `publish`.
    */
   async #publish(
     { keys, pool, isNamed, expiresInMs, priority, lengthOf, ...told }: PagesToSet,
@@ -273,7 +273,7 @@ export class ClientRequests {
     });
   }
 
-  /** Does the work of a request with many keys step by step, as long as it is wanted; the rest is false. */
+  /** Runs a request with many keys step by step until it is aborted; the results of all remaining keys are false. */
   #inSteps(
     keys: StepKeys,
     signal: AbortSignal,
@@ -308,12 +308,12 @@ export class ClientRequests {
         const copies = signal.aborted ? some.map(() => null) : await Promise.all(some.map(copyOf));
         let largestBytes = 1;
         for (const copy of copies) {
-          // A page that does not fit into an answer of its own never will.
+          // A page that does not fit into an answer alone never will.
           const isMiss = copy === null || (copy === 'too-large' && keys.count === 1 && !isRefused);
           read.push(isMiss ? LENGTH_MISS : copy === 'too-large' ? LENGTH_NO_ROOM : copy);
           if (copy instanceof Uint8Array) largestBytes = Math.max(largestBytes, copy.length);
         }
-        // Large pages are read a few at once: those that do not fit would be looked up in vain.
+        // Fewer large pages are read at once, because those that do not fit would be looked up in vain.
         const roomBytes = Math.min(leftBytes, BYTES_READ_AT_ONCE_MAX_BYTES);
         atOnce = Math.max(1, Math.min(BYTES_READ_AT_ONCE_MAX_COUNT, Math.floor(roomBytes / largestBytes)));
       }
@@ -388,10 +388,7 @@ export class ClientRequests {
   }
 }
 
-/**
- * Runs `use`, and then releases the regions in any case. Memory that was cut short is reported before any other
- * failure.
- */
+/** Runs `use` and then always releases the regions. Memory that was cut short is reported before any other failure. */
 async function released<T>(held: Pick<HeldRegions, 'release'>, use: () => Promise<T> | T): Promise<T> {
   try {
     return await use();
@@ -400,7 +397,7 @@ async function released<T>(held: Pick<HeldRegions, 'release'>, use: () => Promis
   }
 }
 
-/** Checks the length of keys with suffixes, which are looked up as one text each. */
+/** Throws {@link RequestError} if the keys with their suffixes are too long in total. */
 function checkKeyBytes(bytes: number): void {
   if (bytes <= CLIENT_EXISTS_MAX_KEY_BYTES) return;
   throw new RequestError(
@@ -413,7 +410,7 @@ function none(keys: readonly string[]): boolean[] {
   return keys.map(() => false);
 }
 
-/** Options of a client's request; `continues` is set only if it is true. */
+/** Returns the options of a client's request; `continues` is set only if it is true. */
 function toldOptions({ hint = 0, continues = false }: ToldFlags): RequestOptions {
   return continues ? { hint, continues } : { hint };
 }

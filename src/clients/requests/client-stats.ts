@@ -3,12 +3,12 @@ import { CLIENT_NAMES_MAX_COUNT } from '../../base/limits.js';
 import { clientSeries, countLookup } from '../../metrics/metric-catalogue.js';
 import { Status } from '../wire/messages.js';
 
-/** The ways of pages: in the client's own memory, through staging memory, or on the socket. */
+/** All ways in which pages travel: directly in the client's own memory, through staging memory, or on the socket. */
 export const CLIENT_WAYS: readonly ClientWay[] = ['direct', 'staged', 'bytes'];
 /** How a page travels between a node and a client. */
 export type ClientWay = 'direct' | 'staged' | 'bytes';
 
-/** Figures of one client, or of all clients of one name. */
+/** Counts of one client, or of all clients with one name. */
 export interface ClientFigures {
   readonly requests: number;
   readonly errors: number;
@@ -17,10 +17,10 @@ export interface ClientFigures {
   readonly read_bytes: number;
   readonly pages_written: number;
   readonly written_bytes: number;
-  /** Pages that the client has looked up, and those of them that were there from the first on without a gap. */
+  /** Pages that the client looked up, and how many were found before the first miss of their lookup (`found`). */
   readonly lookups: number;
   readonly found: number;
-  /** Bytes of pages, read and written, by the way in which they travelled. */
+  /** Bytes of pages, read and written, by how they travelled. */
   readonly bytes_by_way: Readonly<Record<ClientWay, number>>;
 }
 
@@ -28,7 +28,7 @@ interface Sized {
   readonly length: number;
 }
 
-/** Name under which further clients are counted when there are too many names. */
+/** Name that stands for all further clients when there are too many names. */
 const OTHER_NAMES = 'other';
 
 const STATUS_NAMES: ReadonlyMap<number, string> = new Map(Object.entries(Status).map(([name, value]) => [value, name]));
@@ -50,11 +50,11 @@ export class ClientCounts {
   };
   readonly #bytesByWay: Record<ClientWay, number> = { direct: 0, staged: 0, bytes: 0 };
 
-  /** `client` is the name in the metrics, from a bounded set. */
+  /** `client` is the name used in the metrics, from a bounded set. */
   constructor(metrics: MetricsSink, client: string) {
     this.#metrics = metrics;
     this.#client = client;
-    // Series begin at 0, so that the first increase of each is seen.
+    // Series begin at 0, so that their first increase is visible.
     for (const [name, labels] of clientSeries(client)) metrics.count(name, 0, labels);
   }
 
@@ -73,7 +73,7 @@ export class ClientCounts {
     this.#metrics.count('meshcache_client_errors_total', 1, { client: this.#client, reason });
   }
 
-  /** Counts a lookup of `asked` pages, of which the first `found` are there without a gap. */
+  /** Counts a lookup of `asked` pages that found the first `found` of them before its first miss. */
   lookup(asked: number, found: number): void {
     const client = this.#client;
     this.#figures.lookups += asked;
@@ -107,7 +107,7 @@ export class ClientCounts {
   }
 }
 
-/** Names under which clients are counted: the first CLIENT_NAMES_MAX_COUNT, and one for all others. */
+/** The names used in the metrics: the first CLIENT_NAMES_MAX_COUNT client names, and one name for all others. */
 export class ClientNames {
   readonly #known = new Set<string>();
 

@@ -1,12 +1,12 @@
 import type { StepKeys } from '../../store/call/key-steps.js';
 import type { BodyTexts } from '../wire/body-texts.js';
 
-/** Each key of a request with each suffix behind it: all of the first key, then all of the second one. */
+/** All keys of a request combined with all suffixes: the first key with each suffix, then the second key, and so on. */
 export class SuffixedKeys implements StepKeys {
   readonly #keys: BodyTexts;
   readonly #suffixes: BodyTexts;
 
-  /** There is at least one suffix. They are known to be right. */
+  /** There must be at least one suffix, and the suffixes must have been checked already. */
   constructor(keys: BodyTexts, suffixes: BodyTexts) {
     this.#keys = keys;
     this.#suffixes = suffixes;
@@ -39,7 +39,7 @@ export class SuffixedKeys implements StepKeys {
     });
   }
 
-  /** Bytes of the first `index` keys. */
+  /** Total bytes of the first `index` combined keys. */
   #bytesBefore(index: number): number {
     const { count } = this.#suffixes;
     const [whole, rest] = [Math.floor(index / count), index % count];
@@ -48,7 +48,7 @@ export class SuffixedKeys implements StepKeys {
     return ofWhole + rest * this.#keys.bytesBetween(whole, whole + 1) + this.#suffixes.bytesBetween(0, rest);
   }
 
-  /** The suffixes of these keys, as at most two runs. */
+  /** Returns the suffixes that these keys need, as at most two runs. */
   #suffixRuns(start: number, end: number): [from: number, to: number][] {
     const { count } = this.#suffixes;
     if (end - start >= count) return [[0, count]];

@@ -1,4 +1,4 @@
-/** Pages of a body, one after the other, as views that are made when they are asked for. */
+/** The pages of a body as views, which are created on demand. */
 export class BodyPages {
   readonly #bytes: Buffer;
   readonly #starts: Uint32Array;

@@ -4,13 +4,13 @@ import type { StepKeys } from '../../store/call/key-steps.js';
 
 /** Where texts lie in a body. */
 export interface TextPlaces {
-  /** Where each text begins; the last element is where one more would. */
+  /** Start of each text. The last element is where one more text would start. */
   readonly starts: Uint32Array;
   /** Bytes between two texts. */
   readonly gapBytes: number;
 }
 
-/** Texts of a body, which are made when they are asked for. Only their lengths have been looked at. */
+/** The texts of a body, which are decoded on demand. Only their lengths have been checked. */
 export class BodyTexts implements StepKeys {
   readonly #bytes: Buffer;
   readonly #starts: Uint32Array;
@@ -43,7 +43,7 @@ export class BodyTexts implements StepKeys {
     const texts = new Array<string>(end - start);
     if (start === end) return texts;
     const [first, last] = [this.#startOf(start), this.#endOf(end - 1)];
-    // With one byte for each character, the text can be cut like the bytes.
+    // In ASCII each character is one byte, so the text can be cut like the bytes.
     if (isAscii(this.#bytes.subarray(first, last))) {
       const all = this.#bytes.toString('latin1', first, last);
       for (let i = start; i < end; i++) texts[i - start] = all.slice(this.#startOf(i) - first, this.#endOf(i) - first);
@@ -56,7 +56,7 @@ export class BodyTexts implements StepKeys {
     return texts;
   }
 
-  /** All texts. Only for bodies that are known to be short. */
+  /** Returns all texts. Only for bodies that are known to be short. */
   all(): string[] {
     return this.slice(0, this.count);
   }

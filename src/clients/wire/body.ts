@@ -2,9 +2,9 @@ import { ProtocolError } from '../../base/errors.js';
 import { BodyPages } from './body-pages.js';
 import { BodyTexts } from './body-texts.js';
 
-/** The longest text: as many bytes as a u16 can count. */
+/** Longest text in bytes: the largest number that fits a u16. */
 export const TEXT_MAX_BYTES = 0xffff;
-/** Bytes of the length of a text16. */
+/** Bytes of the length field of a text16. */
 const LENGTH16_BYTES = 2;
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -46,7 +46,7 @@ export class BodyReader {
     return isThere === 1 ? this.text16() : undefined;
   }
 
-  /** Reads keys; they are looked at when they are asked for. */
+  /** Reads keys, which are decoded on demand. */
   keys(maxCount: number): BodyTexts {
     const count = this.u32();
     if (count > maxCount) throw new ProtocolError(`${count} keys, allowed are ${maxCount} a request`);
@@ -62,7 +62,7 @@ export class BodyReader {
     return new BodyTexts(this.#bytes, { starts, gapBytes: 0 });
   }
 
-  /** Reads so many text16, and checks them. */
+  /** Reads and checks `count` text16 values. */
   texts16(count: number): BodyTexts {
     const starts = new Uint32Array(count + 1);
     for (let i = 0; i < count; i++) {
@@ -75,7 +75,7 @@ export class BodyReader {
     return texts;
   }
 
-  /** Reads the lengths of so many pages, and the pages behind them. */
+  /** Reads the lengths of `count` pages, and the pages after them. */
   pages(count: number): BodyPages {
     const lengthsAt = this.#take(4 * count);
     const starts = new Uint32Array(count + 1);
@@ -91,13 +91,13 @@ export class BodyReader {
     return new BodyPages(this.#bytes, starts);
   }
 
-  /** Reads a view of that many bytes. */
+  /** Returns a view of the next `length` bytes. */
   bytes(length: number): Buffer {
     const at = this.#take(length);
     return this.#bytes.subarray(at, at + length);
   }
 
-  /** Bytes that have not been read. */
+  /** Number of bytes that have not been read. */
   get restBytes(): number {
     return this.#bytes.length - this.#at;
   }
@@ -124,7 +124,7 @@ export function u64At(bytes: DataView, at: number): number {
   throw new ProtocolError(`a number of ${bytes.getBigUint64(at, true)}, above 2^53`);
 }
 
-/** The bytes for reading many numbers, which a view does faster than a buffer. */
+/** Returns the bytes as a DataView, which reads many numbers faster than a buffer. */
 export function viewOf(bytes: Buffer): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
 }
@@ -199,7 +199,7 @@ export class BodyWriter {
     return this;
   }
 
-  /** The written bytes as a view; nothing may be written afterwards. */
+  /** Returns the written bytes as a view. Nothing may be written afterwards. */
   done(): Buffer {
     return this.#bytes.subarray(0, this.#at);
   }

@@ -3,21 +3,21 @@ import { CLIENT_EVENTS_MAX_KEYS, CLIENT_EVENTS_POOLS_MAX_COUNT } from '../../bas
 import type { Tier } from '../../types.js';
 import { BodyReader, BodyWriter } from './body.js';
 
-/* The request EVENTS and its answer; PROTOCOL.md beside this file has them byte by byte. */
+/* The request EVENTS and its answer; PROTOCOL.md beside this file describes them byte by byte. */
 
 /** Body of EVENTS. */
 export interface EventsRequest {
-  /** The position in the last answer; empty: a list of all pages is wanted first. */
+  /** The position of the last answer. If it is empty, the answers begin with a list of all pages. */
   readonly position: string;
-  /** The pools whose pages are told; an empty name is the main pool. */
+  /** The pools to report on; an empty name is the main pool. */
   readonly pools: readonly string[];
 }
 
-/** Kinds of the answer to EVENTS by their numbers on the wire; `nothing`: the deadline came before any change. */
+/** Kinds of the answer to EVENTS, by their numbers on the wire. `nothing`: the deadline passed without a change. */
 export const EVENT_KINDS = ['nothing', 'reset', 'listed', 'complete', 'changed'] as const;
 export type EventKind = (typeof EVENT_KINDS)[number];
 
-/** A page of the client's namespace, and where it is now; null: the node does not have it any more. */
+/** A page of the client's namespace, and where it is now; null if the node no longer has it. */
 export interface PoolChange {
   /** Index of the page's pool in the request. */
   readonly pool: number;
@@ -28,7 +28,7 @@ export interface PoolChange {
 /** Body of the answer to EVENTS. */
 export interface EventsAnswer {
   readonly kind: EventKind;
-  /** What the next EVENTS begins with. */
+  /** Position to send with the next EVENTS. */
   readonly position: string;
   /** Milliseconds since 1970 at which the pages changed; 0 for answers that are not `changed`. */
   readonly atMs: number;

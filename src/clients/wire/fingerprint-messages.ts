@@ -2,10 +2,10 @@ import { ProtocolError } from '../../base/errors.js';
 import { FINGERPRINT, FINGERPRINT_ALLOWED } from '../../base/settings/fields.js';
 import { BodyReader, BodyWriter } from './body.js';
 
-/** Body of FINGERPRINT: what the attached clients of a name are told. */
+/** Body of FINGERPRINT: the fingerprint to tell all attached clients of one name. */
 export interface FingerprintRequest {
   readonly client: string;
-  /** Empty: the namespace has none. */
+  /** The fingerprint; empty if the namespace has none. */
   readonly fingerprint: string;
 }
 
@@ -13,7 +13,7 @@ export function encodeFingerprint({ client, fingerprint }: FingerprintRequest): 
   return new BodyWriter().text16(client).text16(fingerprint).done();
 }
 
-/** Throws `ProtocolError` for a fingerprint that no namespace can have. */
+/** Decodes FINGERPRINT. Throws `ProtocolError` for a fingerprint that no namespace can have. */
 export function decodeFingerprint(body: Buffer): FingerprintRequest {
   const reader = new BodyReader(body);
   const request = { client: reader.text16(), fingerprint: checked(reader.text16()) };

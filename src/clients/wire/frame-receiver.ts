@@ -5,11 +5,11 @@ import { decodeHeader, FRAME_HEADER_BYTES, type FrameHeader } from './messages.j
 export interface FrameReceiverParts {
   /** Throws for an invalid header. */
   readonly check: (header: FrameHeader) => void;
-  /** Called for a frame whose body has not arrived whole with its header. */
+  /** Called for a frame whose body has not arrived completely with its header. */
   readonly onBegin?: () => void;
   /**
-   * Asks for memory for so many further bytes of a body above CLIENT_SMALL_BODY_BYTES, when they come. False: there is
-   * none yet, and {@link FrameReceiver.resume} is to be called when there is. Default: there always is.
+   * Asks for memory for this many more bytes of a body above CLIENT_SMALL_BODY_BYTES, as they arrive. Returns false if
+   * there is none yet; {@link FrameReceiver.resume} must be called when there is. Default: memory is always available.
    */
   readonly reserve?: (bytes: number) => boolean;
   /** Called with each frame; `body` belongs to the callee. */
@@ -19,8 +19,8 @@ export interface FrameReceiverParts {
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Builds frames from the pieces that come from a socket. A body takes memory as its bytes come, and not because a
- * header promises them.
+ * Assembles frames from the pieces that a socket delivers. A body takes memory as its bytes arrive, not when a header
+ * announces them.
  */
 export class FrameReceiver {
   readonly #parts: FrameReceiverParts;
@@ -28,13 +28,13 @@ export class FrameReceiver {
   #filledBytes = 0;
   /** Header of the frame whose body is arriving. */
   #header: FrameHeader | undefined;
-  /** What has arrived of that body, and room for more. */
+  /** The part of the body that has arrived, and room for more. */
   #body = NOTHING;
-  /** Bytes of that body for which there is memory. */
+  /** Bytes of the body for which memory has been reserved. */
   #reservedBytes = 0;
-  /** Bytes for which memory is waited for; 0: none. */
+  /** Bytes for which memory was requested and is awaited; 0 if none. */
   #wantedBytes = 0;
-  /** Pieces of the body that came before there was memory. */
+  /** Pieces of the body that arrived before there was memory. */
   #early: Buffer[] = [];
   #isStopped = false;
 
@@ -54,7 +54,7 @@ export class FrameReceiver {
     }
   }
 
-  /** There is the memory that was asked for. Throws what `check` throws for the frames behind the body. */
+  /** Continues when the requested memory is available. Throws what `check` throws for the frames after the body. */
   resume(): void {
     if (this.#wantedBytes === 0) return;
     this.#reservedBytes += this.#wantedBytes;
@@ -62,7 +62,7 @@ export class FrameReceiver {
     for (const chunk of this.#early.splice(0)) this.receive(chunk);
   }
 
-  /** Stops handing out frames. */
+  /** Stops passing on frames. */
   stop(): void {
     this.#isStopped = true;
     this.#header = undefined;
@@ -80,7 +80,7 @@ export class FrameReceiver {
     const header = decodeHeader(this.#headerBytes);
     this.#parts.check(header);
     const restBytes = chunk.length - at - take;
-    // Most bodies come with their headers; the callee gets those bytes without a copy.
+    // Most bodies arrive with their headers; the callee gets those bytes without a copy.
     if (restBytes >= header.bodyBytes) {
       const body = header.bodyBytes === 0 ? NOTHING : chunk.subarray(at + take, at + take + header.bodyBytes);
       this.#parts.onFrame(header, body);
@@ -110,7 +110,7 @@ export class FrameReceiver {
     return take;
   }
 
-  /** Makes room for the first bytes of a body; false: memory is waited for. */
+  /** Makes room for the first `bytes` bytes of a body. Returns false if memory has to be awaited. */
   #hasMemory({ bodyBytes }: FrameHeader, bytes: number): boolean {
     if (this.#wantedBytes > 0) return false;
     if (bytes > this.#reservedBytes) {

@@ -6,13 +6,13 @@ import type { BodyTexts } from './body-texts.js';
 export interface ExistsRequest {
   readonly pool: string;
   readonly wantsFlags: boolean;
-  /** Whether the client states by LOOKUPS what came of it; default: not. Only for nodes with `Capability.lookups`. */
+  /** Whether the client reports the outcome by LOOKUPS; default: false. Only for nodes with `Capability.lookups`. */
   readonly isUncounted?: boolean;
   readonly suffixes: readonly string[];
   readonly keys: string[];
 }
 
-/** Body of LOOKUPS: keys that programs have looked up, and those found from the first on without a gap. */
+/** Body of LOOKUPS: how many keys were looked up, and how many were found before the first miss of their lookup. */
 export interface LookupCounts {
   readonly asked: number;
   readonly found: number;
@@ -32,7 +32,7 @@ export function encodeExists({ pool, wantsFlags, isUncounted, suffixes, keys }: 
   return writer.keys(keys).done();
 }
 
-/** An EXISTS as it was received: its texts are still in its body. */
+/** An EXISTS as it was received: its texts are still in the body. */
 export type ReceivedExists = Omit<Required<ExistsRequest>, 'keys' | 'suffixes'> & {
   readonly suffixes: BodyTexts;
   readonly keys: BodyTexts;
@@ -54,7 +54,7 @@ export function encodeLookups({ asked, found }: LookupCounts): Buffer {
   return new BodyWriter(16).u64(asked).u64(found).done();
 }
 
-/** Throws `ProtocolError`. */
+/** Decodes LOOKUPS. Throws `ProtocolError`. */
 export function decodeLookups(body: Buffer): LookupCounts {
   const reader = new BodyReader(body);
   const [asked, found] = [reader.u64(), reader.u64()];

@@ -18,8 +18,8 @@ export {
 export type { RequestFlags, ToldFlags } from './request-flags.js';
 
 /*
- * The messages of the client socket; PROTOCOL.md beside this file has them byte by byte. Both sides are here: the node decodes
- * requests and encodes answers, a client in TypeScript does the opposite.
+ * The messages of the client socket; PROTOCOL.md beside this file describes them byte by byte. This file has both
+ * sides: the node decodes requests and encodes answers, and the TypeScript client does the opposite.
  */
 
 export const CLIENT_PROTOCOL_VERSION = 1;
@@ -30,8 +30,7 @@ export const DESCRIPTOR_VERSION = 1;
 export const DESCRIPTOR_RECORD_BYTES = 48;
 export const DESCRIPTOR_ANSWER_BYTES = 16;
 export const TOKEN_BYTES = 16;
-/** Values of a length in the answer to GET_BYTES that mean there is no page. */
-/** Suffix that turns the path of the client socket into that of the socket of descriptors. */
+/** Appended to the path of the client socket, gives the path of the descriptor socket. */
 export const DESCRIPTOR_SOCKET_SUFFIX = '.fds';
 /** The region id of staging memory. */
 export const STAGING_REGION = 0;
@@ -77,7 +76,7 @@ export const Status = {
 } as const;
 export type Status = (typeof Status)[keyof typeof Status];
 
-/** Capability bits: features that a node offers to a client. */
+/** Capability bits: the features that a node offers to a client. */
 export const Capability = {
   descriptors: 1,
   staging: 2,
@@ -98,7 +97,7 @@ export interface FrameHeader {
   readonly type: number;
   readonly status: number;
   readonly requestId: number;
-  /** Milliseconds; 0: the default. */
+  /** Milliseconds; 0 selects the default. */
   readonly deadlineMs: number;
 }
 
@@ -127,13 +126,13 @@ export interface HelloRequest {
   readonly maxVersion: number;
   readonly name: string;
   readonly pid: number;
-  /** Undefined: the namespace of the node's own configuration. */
+  /** Namespace of the client; undefined selects the one of the node's own configuration. */
   readonly namespace?: KeyNamespace | undefined;
-  /** Whether the client takes the fingerprint that it is told while it is attached. */
+  /** Whether the client accepts fingerprint notices while it is attached. */
   readonly isTold?: boolean;
-  /** Whether the client wants to know the node's instant, to compare clocks. */
+  /** Whether the client asks for the node's clock reading, to compare clocks. */
   readonly comparesClocks?: boolean;
-  /** The token that shows which user the client is. */
+  /** The token that identifies the client's user. */
   readonly token?: string | undefined;
 }
 
@@ -207,7 +206,7 @@ export interface HelloAnswer {
   readonly stagingMaxBytes: number;
   readonly nodeId: string;
   readonly packageVersion: string;
-  /** What the node's monotonic clock reads, in microseconds; only a client that compares clocks is told. */
+  /** Reading of the node's monotonic clock, in microseconds; present only for a client that compares clocks. */
   readonly instantUs?: number | undefined;
 }
 
@@ -229,7 +228,7 @@ export function encodeHelloAnswer(answer: HelloAnswer): Buffer {
   return (answer.instantUs === undefined ? writer : writer.u64(answer.instantUs)).done();
 }
 
-/** Decodes the answer; fields that a later version adds at the end are ignored. */
+/** Decodes the answer to HELLO. Fields that a later version adds at the end are ignored. */
 export function decodeHelloAnswer(body: Buffer): HelloAnswer {
   const reader = new BodyReader(body);
   const version = reader.u16();
@@ -251,7 +250,7 @@ export function decodeHelloAnswer(body: Buffer): HelloAnswer {
   };
 }
 
-/** A request as it was received: its keys are still in its body. */
+/** A request as it was received: its keys are still in the body. */
 export type Received<T> = Omit<T, 'keys'> & { readonly keys: BodyTexts };
 
 /** Pieces of pages in regions, as columns: piece p of page i is row i * pieceCount + p. */
@@ -309,7 +308,7 @@ export function decodeRegionRequest(
   return { pool, ...flags, keys, pieces: { pieceCount, offsets, lengths, regionIds } };
 }
 
-/** GET_BYTES, DELETE, STAT and UNPIN: a pool and keys. GET_BYTES has a byte of flags between them. */
+/** Encodes GET_BYTES, DELETE, STAT and UNPIN: a pool and keys. GET_BYTES has a byte of flags between them. */
 export function encodeKeyRequest(
   pool: string,
   keys: readonly string[],
@@ -351,7 +350,7 @@ export function encodeSetBytes({ pool, keys, pages, ...flags }: SetBytesRequest)
   return writer.done();
 }
 
-/** The pages are still in the body, as the keys are. */
+/** A SET_BYTES as it was received: its keys and pages are still in the body. */
 export type ReceivedPages = Omit<Received<SetBytesRequest>, 'pages'> & { readonly pages: BodyPages };
 
 export function decodeSetBytes(body: Buffer, maxKeys: number): ReceivedPages {
@@ -396,7 +395,7 @@ export function decodeFile(body: Buffer): FileRequest {
   return request;
 }
 
-/** UNREGION, FENCE and CANCEL: one number. */
+/** Decodes UNREGION, FENCE and CANCEL: one number. */
 export function decodeNumber(body: Buffer): number {
   const reader = new BodyReader(body);
   const value = reader.u32();
@@ -404,7 +403,7 @@ export function decodeNumber(body: Buffer): number {
   return value;
 }
 
-/** Body of CLEAR. */
+/** Decodes CLEAR. */
 export function decodePools(body: Buffer): string[] {
   const reader = new BodyReader(body);
   const count = reader.u16();
@@ -422,7 +421,7 @@ export function encodePools(pools: readonly string[]): Buffer {
   return writer.done();
 }
 
-/** Message of a client at the socket of descriptors. */
+/** Message of a client to the descriptor socket. */
 export interface DescriptorRequest {
   readonly kind: 'region' | 'staging';
   readonly attachToken: Buffer;

@@ -5,11 +5,12 @@ import { BodyReader, BodyWriter } from './body.js';
 import type { Received } from './messages.js';
 import { readFlags, type ToldFlags, writeFlags } from './request-flags.js';
 
-/** In place of the length of a page: it is a miss, or has no room in the answer. */
+/** Stands in place of the length of a page that is a miss. */
 export const LENGTH_MISS = 0xffffffff;
+/** Stands in place of the length of a page that has no room in the answer. */
 export const LENGTH_NO_ROOM = 0xfffffffe;
 
-/** Bytes that can be copied in the time that a page of an answer takes beside its bytes. */
+/** Fixed cost of one page in an answer, as the number of bytes that could be copied in the same time. */
 const ANSWER_PAGE_BYTES = 256;
 
 /** One element for each key of a GET_BYTES: the page, or the reason why there is none. */
@@ -19,8 +20,8 @@ export type BytesResult = Uint8Array | typeof LENGTH_MISS | typeof LENGTH_NO_ROO
 export type AnswerBody = Buffer | readonly Uint8Array[];
 
 /**
- * Encodes the answer to GET_BYTES step by step: in pieces, of which large pages are some as they are, and small ones
- * are put together.
+ * Encodes the answer to GET_BYTES step by step, as a list of pieces. A large page is a piece of its own and is not
+ * copied; small pages are copied together.
  */
 export function* encodeBytesAnswer(results: readonly BytesResult[]): Generator<void, readonly Uint8Array[]> {
   const head = new BodyWriter(4 * results.length);
@@ -61,15 +62,16 @@ export function decodeBytesAnswer(body: Buffer, keyCount: number): BytesResult[]
   return results;
 }
 
-/** Values of an offset in the answer to GET_STAGED that mean there is no page at it. */
+/** Values of an offset in the answer to GET_STAGED that mean there is no page. */
 const OFFSET_MISS = 0xffffffff;
 const OFFSET_NO_ROOM = 0xfffffffe;
 
 /** Body of GET_STAGED. */
 export interface StagedRequest extends ToldFlags {
   readonly pool: string;
-  /** Where in the staging memory the pages go, and how many bytes they may take there. */
+  /** Offset in the staging memory at which the pages may begin. */
   readonly offset: number;
+  /** Bytes that the pages may take. */
   readonly roomBytes: number;
   readonly keys: string[];
 }
@@ -95,7 +97,7 @@ export function decodeGetStaged(body: Buffer, maxKeys: number): Received<StagedR
   return { pool, hint, continues, offset, roomBytes, keys };
 }
 
-/** Encodes the answer to GET_STAGED; null: a miss. */
+/** Encodes the answer to GET_STAGED; null stands for a miss. */
 export function encodeStagedAnswer(pages: readonly (PlacedPage | null)[]): Buffer {
   const writer = new BodyWriter(8 * pages.length);
   for (const page of pages) {

@@ -1,7 +1,7 @@
 import { ProtocolError } from '../../base/errors.js';
 import { Status } from './messages.js';
 
-/** A request that is answered with a status that is not 0. */
+/** Answers a request with a status other than 0. */
 export class RequestError extends Error {
   readonly status: Status;
 
@@ -12,8 +12,8 @@ export class RequestError extends Error {
 }
 
 /**
- * Status and message that a client gets for an error. Messages of other modules may contain addresses of this process,
- * and are not sent.
+ * Returns the status and message that a client gets for an error. Messages of other modules are not sent, because they
+ * may contain addresses of this process.
  */
 export function statusOf(error: unknown): [status: Status, message: string] {
   if (error instanceof RequestError) return [error.status, error.message];

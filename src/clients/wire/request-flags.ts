@@ -3,25 +3,25 @@ import { EXPIRY_MAX_MS } from '../../base/limits.js';
 import { type PagePriority, PRIORITY_NUMBERS } from '../../core/binding/page-priority.js';
 import type { BodyReader, BodyWriter } from './body.js';
 
-/** Flags of GET, SET, GET_BYTES and SET_BYTES about the request that they are a part of. */
+/** Flags of GET, SET, GET_BYTES and SET_BYTES about the program's request that they belong to. */
 export interface ToldFlags {
   /** Number of a `RequestHint`; default: 0. */
   readonly hint?: 0 | 1 | 2 | 3;
-  /** Whether it continues the request of the client's last such message; default: not. */
+  /** Whether the message continues the same request as the client's previous such message; default: false. */
   readonly continues?: boolean;
 }
 
-/** All flags of these messages. */
+/** All flags of GET, SET, GET_BYTES and SET_BYTES. */
 export interface RequestFlags extends ToldFlags {
-  /** SET: the newest content wins; otherwise any content is as good. */
+  /** For SET: the newest content wins; otherwise all contents are considered equal. */
   readonly isNamed: boolean;
-  /** SET: milliseconds after which the pages are expired, 1 to EXPIRY_MAX_MS; undefined: they do not expire. */
+  /** For SET: milliseconds until the pages expire, 1 to EXPIRY_MAX_MS; undefined if they do not expire. */
   readonly expiresInMs?: number | undefined;
-  /** SET: when the pages are evicted from the node's pool; undefined: `normal`. */
+  /** For SET: how soon the pages are evicted from the node's pool; undefined means `normal`. */
   readonly priority?: PagePriority | undefined;
 }
 
-/** The flags that only messages that set pages have. */
+/** Flags that only messages that set pages may have. */
 export type SetFlags = Pick<RequestFlags, 'isNamed' | 'expiresInMs' | 'priority'>;
 
 const FLAG_NAMED = 1;
@@ -33,15 +33,15 @@ const PRIORITY_SHIFT = 5;
 const PRIORITIES: readonly (PagePriority | undefined)[] = ['normal', 'low', 'high'];
 const FLAGS_MAX = 127;
 
-/** The flags of a request that has none. */
+/** The flags of a request without any. */
 export const NO_FLAGS: ReturnType<typeof readFlags> = { isNamed: false, hint: 0, continues: false };
 
-/** Whether flags say anything that only a message that sets pages may say. */
+/** Whether the flags contain any that only messages that set pages may have. */
 export function isOfSet({ isNamed, expiresInMs, priority }: RequestFlags): boolean {
   return isNamed || expiresInMs !== undefined || priority !== undefined;
 }
 
-/** Writes the flags, and the expiry that follows them if there is one. */
+/** Writes the flags, and after them the expiry if there is one. */
 export function writeFlags(
   writer: BodyWriter,
   { isNamed, hint = 0, continues = false, expiresInMs, priority = 'normal' }: RequestFlags,
@@ -53,8 +53,7 @@ export function writeFlags(
 }
 
 /**
- * Reads flags, and the expiry that follows them if there is one. A normal priority is not named. Throws
- * `ProtocolError`.
+ * Reads flags, and the expiry after them if there is one. A normal priority is left undefined. Throws `ProtocolError`.
  */
 export function readFlags(reader: BodyReader): RequestFlags & Required<ToldFlags> {
   const flags = reader.u8();

@@ -53,9 +53,9 @@ export const OP_COLUMNS = 6;
 
 export interface NativeMemory {
   readonly addr: number;
-  /** Size of the memory pages behind it: 4096 bytes, or that of huge pages. */
+  /** Size of the memory pages behind it: 4096 bytes, or the size of huge pages. */
   readonly pageBytes: number;
-  /** Descriptor of the memfd or file; -1: the memory is not shared with other processes. */
+  /** Descriptor of the memfd or file; -1 if the memory is not shared with other processes. */
   readonly fd: number;
 }
 
@@ -67,52 +67,52 @@ export interface NativeFailure {
   readonly device: string;
 }
 
-/** Whether this host has what RDMA needs beside a device. */
+/** Whether this host has everything that RDMA needs, apart from a device. */
 export interface RdmaProbe {
   readonly usable: boolean;
   /** The step that failed: `build`, `libibverbs`, `librdmacm`, `rdma_cm`; empty when usable. */
   readonly step: string;
-  /** The message of the system. */
+  /** The error message of the system. */
   readonly reason: string;
 }
 
 export interface RailOptions {
   readonly deviceName: string;
   readonly ibPort: number;
-  /** Numeric IP address of the GID to use; a link-local address has `%interface`. */
+  /** Numeric IP address of the GID to use; a link-local address includes `%interface`. */
   readonly address: string;
   /** Port to listen on; 0: any free one. */
   readonly port: number;
 }
 
 export interface RdmaEngineOptions {
-  /** One rail for each device, at most 8. Peers are told the address and port of the first. */
+  /** One rail per device, at most 8. Peers are told the address and port of the first. */
   readonly rails: readonly RailOptions[];
   /**
-   * Tokens of 64 bytes: 32 that a connecting peer presents and 32 that it is answered with. The engine presents the
-   * first and accepts each. Empty: all peers are accepted.
+   * Tokens of 64 bytes: 32 that a connecting peer presents, and 32 that are the answer to it. The engine presents the
+   * first token and accepts each. Empty: all peers are accepted.
    */
   readonly tokens: readonly Uint8Array[];
-  /** Queue pairs to one peer on each rail. */
+  /** Queue pairs per peer and rail. */
   readonly queuePairsPerPeer: number;
-  /** Work requests posted and not completed on one queue pair. */
+  /** Most work requests posted and not completed on one queue pair. */
   readonly queueDepth: number;
   /** Largest single work request; the device's own limit may be lower. */
   readonly readMaxBytes: number;
   readonly connectTimeoutMs: number;
   /** A connection is given up when nothing completes for this long while something is due. */
   readonly stallTimeoutMs: number;
-  /** Time without a sign of life after which an accepted connection is probed. */
+  /** Time without a sign of life until an accepted connection is probed. */
   readonly idleProbeMs: number;
   readonly acceptedMaxCount: number;
-  /** Time that the poller spins for completions before it sleeps. */
+  /** Time that the poller spins waiting for completions before it sleeps. */
   readonly spinUs: number;
   /** Threads that compute checksums. */
   readonly verifyThreads: number;
 }
 
 /**
- * What an engine reports of its connections and devices; the same numbers as `EventKind` in `native/verbs/engine.h`.
+ * Kinds of events of an engine's connections and devices; the same numbers as `EventKind` in `native/verbs/engine.h`.
  */
 export const RDMA_EVENT_KINDS = [
   'connect_failed',
@@ -126,9 +126,7 @@ export const RDMA_EVENT_KINDS = [
 ] as const;
 export type RdmaEventKind = (typeof RDMA_EVENT_KINDS)[number];
 
-/**
- * Why an event happened; the same numbers as `EventCause` in `native/verbs/engine.h`. `EVENT_TEXTS` has them in words.
- */
+/** Causes of events; the same numbers as `EventCause` in `native/verbs/engine.h`. `EVENT_TEXTS` has them in words. */
 export const RDMA_EVENT_CAUSES = [
   /** The call failed with `errno`. */
   'system_error',
@@ -162,31 +160,31 @@ export const RDMA_EVENT_CAUSES = [
 ] as const;
 export type RdmaEventCause = (typeof RDMA_EVENT_CAUSES)[number];
 
-/** An event of an engine that is worth a line in the log. */
+/** An event of an engine that should be logged. */
 export interface RdmaEvent {
   /** An index into {@link RDMA_EVENT_KINDS}. */
   readonly kind: number;
   /** An index into {@link RDMA_EVENT_CAUSES}. */
   readonly cause: number;
   readonly device: string;
-  /** `host:port` of the peer; empty for none. */
+  /** `host:port` of the peer; empty if there is none. */
   readonly peer: string;
-  /** Name of the call or message that showed the event. */
+  /** Name of the call or message that revealed the event. */
   readonly call: string;
   readonly errno: number;
-  /** `ibv_wc_status`, -1 for none. */
+  /** `ibv_wc_status`; -1 if there is none. */
   readonly wcStatus: number;
 }
 
 /** Everything that has happened since the previous report. */
 export interface RdmaReport {
-  /** Ids of completed batches; `statuses` has, in the same order, one {@link OP_STATUS} index for each operation. */
+  /** Ids of completed batches. `statuses` has, in the same order, one {@link OP_STATUS} index per operation. */
   readonly batchIds: readonly number[];
   readonly statuses: readonly Uint8Array[];
   readonly events: readonly RdmaEvent[];
   /** Handles whose memory no device uses any more. */
   readonly deregistered: readonly number[];
-  /** Everything is released; there are no more reports. */
+  /** Whether everything is released; then there are no more reports. */
   readonly closed: boolean;
 }
 
@@ -215,34 +213,33 @@ export interface RdmaEngine {
   /** Port that each rail listens on. */
   readonly ports: readonly number[];
   /**
-   * Registers memory with every rail. With ACCESS_REMOTE_READ peers that show `rkey` (not 0, unique within the
+   * Registers memory with every rail. With ACCESS_REMOTE_READ, peers that present `rkey` (not 0, unique within the
    * engine) may read it from the moment this returns. Throws {@link NativeFailure}.
    */
   registerMr(addr: number, length: number, rkey: number, access: number): { handle: number; lkey: number };
   /**
-   * Starts no new read of the memory, by peers or into it; `deregistered` reports when reads in progress have ended.
-   * Returns true if no read was in progress and the memory is released already; that is reported, too.
+   * Starts no new read of the memory, by peers or into it. `deregistered` reports when reads in progress have ended.
+   * Returns true if no read was in progress, so that the memory is already released; this is reported, too.
    */
   deregisterMr(handle: number): boolean;
-  /** The number of the peer `host:port` for `submit`, always the same for one address. */
+  /** Returns the number of the peer `host:port` for `submit`; always the same for one address. */
   peer(host: string, port: number): number;
   /**
-   * Starts the reads; the report gives `batchId` back once no device writes into any of their memory any more.
-   * `ops` is {@link OP_COLUMNS} numbers for each operation, then address and length of every piece, in order. It
-   * is copied.
+   * Starts the reads. The report returns `batchId` once no device writes into any of their memory any more. `ops` has
+   * {@link OP_COLUMNS} numbers per operation, then address and length of every piece, in order. It is copied.
    */
   submit(batchId: number, opCount: number, ops: Float64Array, timeoutMs: number): void;
-  /** Takes other tokens in place of those of its options, for connections that are made from then on. */
+  /** Replaces the tokens of its options, for connections that are made from then on. */
   setTokens(tokens: readonly Uint8Array[]): void;
   /** Values of the counters, in the order of {@link RDMA_STATS}. */
   stats(): Float64Array;
-  /** Ends everything; the last report says `closed`. Idempotent. */
+  /** Ends everything; the last report has `closed` set. Idempotent. */
   close(): void;
 }
 
-/** Identity of the process at the other end of a Unix socket at the time it connected. */
+/** Identity of the process at the other end of a Unix socket when it connected. */
 export interface PeerCredentials {
-  /** Process id in the PID namespace of this process; 0: it is outside of that. */
+  /** Process id in this process's PID namespace; 0 if the process is outside of it. */
   readonly pid: number;
   readonly uid: number;
   readonly gid: number;
@@ -251,9 +248,9 @@ export interface PeerCredentials {
 interface NativeDescriptorListenerOptions {
   /** Path of the socket file, which must not exist. */
   readonly path: string;
-  /** Permission bits of the socket file; they are set before a process can connect. */
+  /** Permission bits of the socket file. They are set before any process can connect. */
   readonly mode: number;
-  /** Group of the socket file; undefined: that of the process. */
+  /** Group of the socket file; undefined for the group of the process. */
   readonly gid: number | undefined;
   /** Length of each record, at most {@link DESCRIPTOR_RECORD_MAX_BYTES}. */
   readonly recordBytes: number;
@@ -262,17 +259,17 @@ interface NativeDescriptorListenerOptions {
   readonly timeoutMs: number;
 }
 
-/** One record as the addon gives it. */
+/** One record as the addon passes it on. */
 export interface NativeDescriptorRecord extends PeerCredentials {
   readonly connection: number;
   readonly record: Uint8Array;
-  /** A descriptor, which then belongs to the receiver; -1: none. */
+  /** The descriptor, which belongs to the receiver; -1 if there is none. */
   readonly fd: number;
 }
 
-/** Counters of a listener since it was made. */
+/** Counters of a listener since its creation. */
 export interface DescriptorListenerStats {
-  /** Connections accepted, without refused ones. */
+  /** Accepted connections, without refused ones. */
   readonly connections: number;
   /** Connections closed at once because there were too many. */
   readonly refused: number;
@@ -283,23 +280,24 @@ export interface DescriptorListenerStats {
 
 export interface NativeDescriptorListener {
   /**
-   * Sends 1 to {@link DESCRIPTOR_REPLY_MAX_BYTES} bytes, with `fd` if given, and closes the connection. Without effect
-   * if it has ended.
+   * Sends 1 to {@link DESCRIPTOR_REPLY_MAX_BYTES} bytes, and `fd` if given, then closes the connection. Has no effect
+   * if the connection has ended.
    */
   reply(connection: number, bytes: Uint8Array, fd: number | undefined): void;
   stats(): DescriptorListenerStats;
   /**
-   * Ends all connections, closes descriptors that were not given to `onRecords`, removes the socket file. Idempotent.
+   * Ends all connections, closes descriptors that were not passed to `onRecords`, and removes the socket file.
+   * Idempotent.
    */
   close(): void;
 }
 
 /**
- * Computes the tags of one key (`src/memory/frame-tags.ts`), one after the other. Throws if OpenSSL fails. For the
- * thread that made it.
+ * Computes tags under one key (`src/memory/frame-tags.ts`), one after the other. May be used only on the thread that
+ * created it. Throws if OpenSSL fails.
  */
 export interface NativeFrameTagger {
-  /** Begins the tag of a part of a frame; one that was begun before and not ended is given up. */
+  /** Begins the tag of a part of a frame. A tag that was begun and not ended is discarded. */
   begin(frame: number, part: number): void;
   add(bytes: Uint8Array): void;
   /** Writes the tag into `bytes` from `at` on. Nothing can be added afterwards. */
@@ -314,70 +312,72 @@ export interface NativeAddon {
   readonly checksumPath: string;
 
   /**
-   * Allocates page-aligned memory filled with zeros, with huge pages if asked for and available. Throws {@link
+   * Allocates page-aligned memory filled with zeros, with huge pages if requested and available. Throws {@link
    * NativeFailure}.
    */
   memoryAllocate(length: number, flags: number): NativeMemory;
   /**
    * Maps the first `length` bytes of a memfd, or of a file on tmpfs or hugetlbfs. Other processes may change and
-   * truncate the file; truncated parts read as zeros. Takes over the descriptor, unless it throws {@link
+   * truncate the file; truncated parts read as zeros. Takes ownership of the descriptor, unless it throws {@link
    * NativeFailure}.
    */
   memoryMap(fd: number, length: number, writable: boolean): NativeMemory;
-  /** Whether the file of the memory is or was shorter than the memory. False for memory that cannot be truncated. */
+  /**
+   * Whether the file of the memory is or was shorter than the memory. Always false for memory that cannot be truncated.
+   */
   memoryIsDamaged(addr: number): boolean;
   /**
-   * Buffers over memory of {@link memoryAllocate} or {@link memoryMap}, each but the last of `segmentBytes`. They hold
-   * the memory: it is returned to the system when it has been freed and the last buffer is gone, in all threads. Memory
-   * that is shared with other processes is returned when it is freed; then the buffers show private zeros. V8 does not
-   * count them: an ArrayBuffer would cost a garbage collection for each.
+   * Returns buffers over memory of {@link memoryAllocate} or {@link memoryMap}, each of `segmentBytes` except the last.
+   * They hold the memory: it is returned to the system once it has been freed and the last buffer is gone, in all
+   * threads. Memory that is shared with other processes is returned as soon as it is freed; the buffers then show
+   * private zeros. V8 does not count their memory: with ArrayBuffers, each one would cost a garbage collection.
    */
   memoryViews(addr: number, segmentBytes: number): SharedArrayBuffer[];
   /**
-   * Frees memory. Large memory goes back to the system a little later, on another thread: the system needs time in
-   * proportion to it.
+   * Frees memory. Large memory is returned a little later on another thread, because the system needs time in
+   * proportion to its size.
    */
   memoryFree(addr: number): void;
-  /** Makes the system provide the pages of any live memory, on `threads` threads; contents stay. */
+  /** Makes the system provide the pages of any live memory, on `threads` threads. The contents are not changed. */
   memoryPrefault(addr: number, length: number, threads: number): Promise<void>;
   /**
-   * Bytes of system pages that are not in memory, within ranges given as pairs of address and length: pages that nobody
-   * has touched, or that are swapped out. Whoever touches one of a shared file first pays for it. 0 where the system
-   * does not tell.
+   * Returns the bytes of system pages that are not in memory (never touched, or swapped out) within ranges given as
+   * pairs of address and length. A process that touches such a page of a shared file first is charged for it. Returns 0
+   * if the system does not tell.
    */
   memoryAbsent(ranges: Float64Array): number;
-  /** Address of the first byte. The memory must neither move nor be freed while the address is in use. */
+  /** Returns the address of the first byte. The memory must neither move nor be freed while the address is in use. */
   addressOf(view: Uint8Array): number;
 
   crc32(view: Uint8Array, seed: number): number;
   /**
    * Copies pages and computes their checksums in one pass. `pieces` has destination, source and length of each piece
-   * (destination 0: checksum only); `counts` has the number of consecutive pieces of each page. Returns one CRC-32 for
-   * each page.
+   * (destination 0: checksum only); `counts` has the number of consecutive pieces of each page. Returns one CRC-32 per
+   * page.
    */
   copyPagesSync(pieces: Float64Array, counts: Uint32Array): Uint32Array;
-  /** Does what `copyPagesSync` does on threads of the addon. The memory must stay until the promise has resolved. */
+  /** Like `copyPagesSync`, but on threads of the addon. The memory must stay until the promise has resolved. */
   copyPages(pieces: Float64Array, counts: Uint32Array): Promise<Uint32Array>;
 
-  /** Tags under a key of 32 bytes, by the OpenSSL that Node uses. Null: the addon cannot call it. */
+  /** Creates a tagger for a key of 32 bytes, using the OpenSSL of Node. Null if the addon cannot call it. */
   createFrameTagger(key: Uint8Array): NativeFrameTagger | null;
 
   /**
-   * Reserves disk space for a range of a file on a separate thread. A shorter file is extended; contents stay. Resolves
-   * with 0 or the errno of fallocate(2): EOPNOTSUPP if the file system cannot do it, ENOSPC. The descriptor must stay
-   * open until then.
+   * Reserves disk space for a range of a file on a separate thread. A shorter file is extended; existing contents stay.
+   * Resolves with 0 or the errno of fallocate(2), such as ENOSPC, or EOPNOTSUPP if the file system cannot do it. The
+   * descriptor must stay open until then.
    */
   preallocate(fd: number, offset: number, length: number): Promise<number>;
   /**
-   * Reads into memory on a thread that no other call waits for, and for which the process does not stay. Resolves with
-   * the number of bytes, fewer only where the file ends, or with the negative errno of pread(2). The memory, the
-   * descriptor and `state`, one number in shared memory, must stay until then; the thread sets `state` to 0 as soon as
+   * Reads into memory on a thread that no other call waits for and that does not keep the process alive. Resolves with
+   * the number of bytes, fewer only at the end of the file, or with the negative errno of pread(2). Until then, the
+   * memory, the descriptor and `state` (one number in shared memory) must stay. The thread sets `state` to 0 as soon as
    * the system has answered.
    */
   readAt(fd: number, addr: number, length: number, position: number, state: Int32Array): Promise<number>;
   /**
-   * Writes as `readAt` reads. Resolves with the number of bytes that the system has accepted, or the negative errno of
-   * pwrite(2).
+   * Writes in the same way as `readAt` reads. Resolves with the number of bytes that the system has accepted, or the
+   * negative errno of pwrite(2).
    */
   writeAt(fd: number, addr: number, length: number, position: number, state: Int32Array): Promise<number>;
 
@@ -390,8 +390,8 @@ export interface NativeAddon {
     onRecords: (records: readonly NativeDescriptorRecord[]) => void,
   ): NativeDescriptorListener;
   /**
-   * Closes a descriptor that another process has sent, if need be on another thread: closing the last one of a file
-   * gives its memory back, and a file system may not answer. Does not throw for a descriptor that is not open.
+   * Closes a descriptor that another process has sent, if necessary on another thread: closing the last one of a file
+   * releases its memory, and a file system may not answer. Does not throw for a descriptor that is not open.
    */
   closeReceived(fd: number): void;
   /** Credentials of the peer of a connected Unix socket. Throws {@link NativeFailure}. */

@@ -18,7 +18,7 @@ import {
   RDMA_STATS,
 } from './contract.js';
 
-/** The addon, or the reason why there is none, in one line. */
+/** The addon, or a one-line reason why there is none. */
 export type NativeLoad =
   | { readonly addon: NativeAddon; readonly reason: '' }
   | { readonly addon: null; readonly reason: string };
@@ -47,7 +47,7 @@ const FUNCTIONS = [
   'createRdmaEngine',
 ] as const satisfies readonly (keyof NativeAddon)[];
 
-/** Constants that both sides define; the addon exports its own as `constants`, and the two are compared. */
+/** Constants that both sides define. The addon exports its own as `constants`, and the two are compared. */
 const CONSTANTS: Readonly<Record<string, number | string>> = {
   memoryHugePages: MEMORY_HUGE_PAGES,
   memoryShared: MEMORY_SHARED,
@@ -67,11 +67,11 @@ const ELF_MACHINES: Readonly<Record<string, number>> = { x64: 62, arm64: 183 };
 const ELF_HEADER_BYTES = 64;
 const ELF_MACHINE_OFFSET = 18;
 
-/** The result of the first load in this thread; a second load would give the same library. */
+/** The result of the first load in this thread. A second load would return the same library. */
 let loaded: NativeLoad | null = null;
 
 /**
- * The addon of this package, loaded on the first call. With `MESHCACHE_NATIVE=off` in the environment there is none.
+ * Returns the addon of this package, loaded on the first call; none with `MESHCACHE_NATIVE=off` in the environment.
  * Does not throw.
  */
 export function loadNative(): NativeLoad {
@@ -83,9 +83,9 @@ export function loadNative(): NativeLoad {
 }
 
 /**
- * Loads the addon at `path`, whose SHA-256 must be beside it (`<path>.sha256`, in hexadecimal). The check comes first
- * because the dynamic linker kills the process if a file was truncated. An addon that does not match is refused with a
- * reason. Does not throw.
+ * Loads the addon at `path`. The file `<path>.sha256` must contain its SHA-256 in hexadecimal. This is checked first,
+ * because the dynamic linker kills the process if a file was truncated. An addon that does not match the contract is
+ * refused with a reason. Does not throw.
  */
 export function loadAddon(path: string): NativeLoad {
   if (process.platform !== 'linux') return none(`there is no native addon for ${process.platform}`);
@@ -112,7 +112,7 @@ function refusalOfFile(path: string): string {
   return mismatch === '' ? '' : `${path}: ${mismatch}`;
 }
 
-/** Why this process cannot load the file, by its header; empty if it can. */
+/** Returns why this process cannot load the file, according to its header; empty if it can. */
 function elfMismatch(bytes: Buffer): string {
   if (bytes.length < ELF_HEADER_BYTES || bytes.readUInt32BE(0) !== 0x7f454c46) return 'not an ELF file';
   const isLittleEndian = bytes[5] === 1;
@@ -126,7 +126,7 @@ function elfMismatch(bytes: Buffer): string {
   return `built for ${built}, this process is ${process.arch}`;
 }
 
-/** Whether the program headers name a part beyond the end of the file: mapping it would kill the process. */
+/** Whether the program headers name a part beyond the end of the file; mapping it would kill the process. */
 function isCutShort(bytes: Buffer): boolean {
   const at = Number(bytes.readBigUInt64LE(32));
   const [entryBytes, count] = [bytes.readUInt16LE(54), bytes.readUInt16LE(56)];
@@ -135,7 +135,7 @@ function isCutShort(bytes: Buffer): boolean {
     const end = bytes.readBigUInt64LE(header + 8) + bytes.readBigUInt64LE(header + 32);
     if (end > BigInt(bytes.length)) return true;
   }
-  // The section headers are at the end of a file, so that they show truncation after the last segment.
+  // The section headers are at the end of a file, so they reveal truncation after the last segment.
   return Number(bytes.readBigUInt64LE(40)) + bytes.readUInt16LE(58) * bytes.readUInt16LE(60) > bytes.length;
 }
 
@@ -145,7 +145,7 @@ function open(path: string): unknown {
   return module.exports;
 }
 
-/** The first mismatch between the exports and the contract; empty if there is none. */
+/** Returns the first mismatch between the exports and the contract; empty if there is none. */
 function mismatchOf(exported: unknown): string {
   if (typeof exported !== 'object' || exported === null) return 'exports nothing';
   const addon = exported as Partial<NativeAddon> & { readonly constants?: Record<string, unknown> };

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { formatSize } from '../../base/sizes.js';
 
-/** How much memory this process may lock; RDMA locks the memory that it reads and writes. */
+/** How much memory this process may lock. RDMA locks the memory that it reads and writes. */
 export interface LockedMemory {
-  /** Soft limit; infinity: there is none, or it is unknown. */
+  /** Soft limit; infinite if there is none or it is unknown. */
   readonly limitBytes: number;
   /** Whether the process has CAP_IPC_LOCK, which lifts the limit. */
   readonly isPrivileged: boolean;
@@ -17,7 +17,7 @@ export const LOCKED_MEMORY_ADVICE =
 /** Bit number of CAP_IPC_LOCK in a capability set. */
 const CAP_IPC_LOCK = 14n;
 
-/** The limit of this process on Linux; no limit on other systems. Does not throw. */
+/** Returns the limit of this process on Linux; no limit on other systems. Does not throw. */
 export function lockedMemory(proc = '/proc/self'): LockedMemory {
   const limit = /^Max locked memory\s+(\S+)/m.exec(textOf(`${proc}/limits`))?.[1];
   const capabilities = /^CapEff:\s*([0-9a-f]+)/m.exec(textOf(`${proc}/status`))?.[1] ?? '0';

@@ -2,7 +2,7 @@ import { ConfigError } from '../../base/errors.js';
 import type { RailOptions } from '../addon/contract.js';
 import { isLinkLocal, normalAddress, type RdmaDevice, type RdmaPort } from './rdma-devices.js';
 
-/** Devices, ports and addresses that the user asks for; the rest is chosen. */
+/** Devices, ports and addresses that the user requests; the rest is chosen automatically. */
 export interface RailWishes {
   readonly deviceName?: string | undefined;
   /** Several devices, one rail each; overrides `deviceName`. */
@@ -22,7 +22,7 @@ interface RailSelectionOptions {
   readonly needsBindHost?: boolean;
 }
 
-/** At least one rail, or the reason why there is none, in one line. */
+/** At least one rail, or a one-line reason why there is none. */
 type RailSelection =
   | { readonly rails: readonly RailOptions[]; readonly reason: '' }
   | { readonly rails: null; readonly reason: string };
@@ -38,9 +38,10 @@ interface Candidate {
 }
 
 /**
- * Selects device, port and address for each rail. The default is one rail: the port that has `bindHost`, else the first
- * active port, with its best RoCE v2 address: IPv4, then global IPv6, then link-local. Throws {@link ConfigError} for a
- * wish that this machine cannot fulfil. If it has no RDMA device or no active port, the result is a reason.
+ * Selects device, port and address for each rail. The default is one rail: the port with the address `bindHost`, else
+ * the first active port, with its best RoCE v2 address (IPv4, then global IPv6, then link-local). Throws {@link
+ * ConfigError} for a wish that this machine cannot fulfil. Returns a reason if the machine has no RDMA device or no
+ * active port.
  */
 export function selectRails(
   wishes: RailWishes,
@@ -59,7 +60,7 @@ export function selectRails(
   return { rails, reason: '' };
 }
 
-/** The RDMA devices of this machine, in one line. */
+/** Describes the RDMA devices of this machine in one line. */
 export function describeDevices(devices: readonly RdmaDevice[]): string {
   return devices.map(describeDevice).join('; ') || 'no RDMA device';
 }
@@ -68,7 +69,7 @@ class RailChooser {
   readonly #wishes: RailWishes;
   readonly #devices: readonly RdmaDevice[];
   readonly #options: RailSelectionOptions;
-  /** `bindHost` in the normal spelling; undefined: none was asked for. */
+  /** `bindHost` in its normal spelling; undefined if none was requested. */
   readonly #bindAddress: string | undefined;
 
   constructor(wishes: RailWishes, devices: readonly RdmaDevice[], options: RailSelectionOptions) {
@@ -79,7 +80,7 @@ class RailChooser {
     this.#bindAddress = address === '0.0.0.0' || address === '::' ? undefined : address;
   }
 
-  /** The selected ports, or the reason why there are none. */
+  /** Returns the selected ports, or the reason why there are none. */
   choose(): Candidate[] | string {
     const names = this.#names();
     const chosen = names.length > 0 ? this.#named(names) : this.#any();
@@ -134,7 +135,7 @@ class RailChooser {
     return best === undefined ? `no port of an RDMA device can be used: ${describeDevices(this.#devices)}` : [best];
   }
 
-  /** Whether the device has the GID that is asked for, in any state of its port. */
+  /** Whether the device has the requested GID, in any state of its port. */
   #hasGid({ ports }: RdmaDevice): boolean {
     const { gidIndex, ibPort } = this.#wishes;
     if (gidIndex === undefined) return true;
@@ -142,7 +143,7 @@ class RailChooser {
     return asked.some((port) => gidOf(port, gidIndex) !== undefined);
   }
 
-  /** Usable addresses of a device, the best first; empty if no port is active. */
+  /** Returns the usable addresses of a device, the best first; empty if no port is active. */
   #candidatesOf(device: RdmaDevice): Candidate[] {
     const { ibPort, gidIndex } = this.#wishes;
     const ports = device.ports.filter(({ number }) => ibPort === undefined || number === ibPort);
@@ -166,14 +167,14 @@ class RailChooser {
   }
 }
 
-/** The usable GID of a port with that index. */
+/** Returns the usable GID of a port with this index. */
 function gidOf(port: RdmaPort, index: number): RdmaPort['gids'][number] | undefined {
   return port.gids.find((gid) => gid.index === index && gid.type !== 'RoCE v1');
 }
 
 /**
- * Addresses to bind to, the best first. On InfiniBand, where GIDs are no IP addresses, these are the addresses of
- * IPoIB.
+ * Returns the addresses to bind to, the best first. On InfiniBand, where GIDs are not IP addresses, these are the IPoIB
+ * addresses.
  */
 function addressesOf(port: RdmaPort, gidIndex: number | undefined): string[] {
   if (port.linkLayer === 'InfiniBand') return [...port.ipoibAddresses];
@@ -188,7 +189,7 @@ function rankOf(address: string): number {
   return isLinkLocal(address) ? 2 : 1;
 }
 
-/** Whether an address is the wanted one; a link-local address may be given without its interface. */
+/** Whether an address is the requested one. A link-local address may be given without its interface. */
 function isSame(address: string, wanted: string): boolean {
   return address === wanted || (!wanted.includes('%') && address.split('%')[0] === wanted);
 }

@@ -12,7 +12,7 @@ export interface RdmaGid {
   readonly type: 'InfiniBand' | 'RoCE v1' | 'RoCE v2';
   /** Network interface; empty if the kernel does not name it. */
   readonly netdev: string;
-  /** The GID as an IP address: a mapped one as IPv4, a link-local one with `%interface`. */
+  /** The GID as an IP address: as IPv4 if it is a mapped one; with `%interface` if it is link-local. */
   readonly address: string;
 }
 
@@ -24,10 +24,10 @@ export interface RdmaPort {
   readonly state: string;
   /** Link layer: `Ethernet` or `InfiniBand`. */
   readonly linkLayer: string;
-  /** Rate in the words of the kernel, for example `100 Gb/sec (4X EDR)`. */
+  /** Rate as the kernel words it, for example `100 Gb/sec (4X EDR)`. */
   readonly rate: string;
   readonly gids: readonly RdmaGid[];
-  /** On InfiniBand, where GIDs are no IP addresses: the addresses of the port's network interfaces (IPoIB). */
+  /** Addresses of the port's network interfaces (IPoIB). Only on InfiniBand, where GIDs are not IP addresses. */
   readonly ipoibAddresses: readonly string[];
 }
 
@@ -48,14 +48,15 @@ const IPV4_MAPPED = /^(?:0000:){5}ffff:([0-9a-f]{4}):([0-9a-f]{4})$/;
 const UNUSED_GID = /^[0:]*$/;
 
 /**
- * The RDMA devices of this machine, by name, with their ports and GIDs; empty if there is none or the kernel does not
- * support RDMA. Values that cannot be read are empty, because devices can be removed at any time. Does not throw.
+ * Returns the RDMA devices of this machine, by name, with their ports and GIDs; empty if there are none or the kernel
+ * does not support RDMA. Values that cannot be read are empty, because devices can be removed at any time. Does not
+ * throw.
  */
 export function readRdmaDevices(root: string = SYSFS_ROOT): RdmaDevice[] {
   return entries(root).map((name) => ({ name, ports: readPorts(join(root, name)) }));
 }
 
-/** The normal spelling of an IP address; undefined if the text is none. */
+/** Returns the normal spelling of an IP address; undefined if the text is not one. */
 export function normalAddress(text: string): string | undefined {
   const [host = '', scope] = text.split('%');
   const family = isIP(host);
@@ -113,7 +114,7 @@ function addressOfGid(gid: string, netdev: string): string {
   return isLinkLocal(address) && netdev !== '' ? `${address}%${netdev}` : address;
 }
 
-/** Addresses of the network interfaces of a port: those of the same PCI function with the same `dev_port`. */
+/** Returns the addresses of a port's network interfaces: those of the same PCI function with the same `dev_port`. */
 function ipoibAddresses(device: string, port: number): string[] {
   const net = join(device, 'device', 'net');
   const own = networkInterfaces();
@@ -123,7 +124,7 @@ function ipoibAddresses(device: string, port: number): string[] {
     .filter((address) => !isLinkLocal(address));
 }
 
-/** Names in a folder, sorted with numbers by value; empty if it cannot be read. */
+/** Returns the names in a folder, with numbers sorted by value; empty if it cannot be read. */
 function entries(folder: string): string[] {
   try {
     return readdirSync(folder).sort(byNumber.compare);
@@ -132,7 +133,7 @@ function entries(folder: string): string[] {
   }
 }
 
-/** The text of a file; empty if it cannot be read, which is normal for unused GIDs. */
+/** Returns the text of a file; empty if it cannot be read, which is normal for unused GIDs. */
 function textOf(path: string): string {
   try {
     return readFileSync(path, 'latin1').trim();
@@ -148,7 +149,7 @@ export interface RdmaHost {
   lockedMemory(): LockedMemory;
   /** Bytes of memory that the system can provide now. */
   availableBytes(): number;
-  /** Why this process cannot use the device files of the RDMA libraries; empty if it can. */
+  /** Returns why this process cannot use the device files of the RDMA libraries; empty if it can. */
   deviceFilesProblem(): string;
 }
 
@@ -175,7 +176,7 @@ export function withDevicesReadOnce(host: RdmaHost): RdmaHost {
   };
 }
 
-/** Why no verbs device in `folder` can be read and written by this process; empty if one can. */
+/** Returns why this process cannot read and write any verbs device in `folder`; empty if it can use one. */
 export function deviceFilesProblem(folder: string): string {
   let names: string[];
   try {

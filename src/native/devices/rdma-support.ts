@@ -41,14 +41,14 @@ export interface RdmaSupport {
 }
 
 const USABLE: RdmaSupport = { usable: true, step: '', reason: '', advice: '' };
-/** Memory that reads land in and that is locked beside the served memory: at least two windows. */
+/** Memory that reads write into, which is locked in addition to the served memory: at least two windows. */
 const DESTINATIONS_BYTES = 2 * RDMA_DESTINATION_WINDOW_BYTES;
-/** With a lower limit of locked memory not even an idle engine can start. */
+/** Smallest limit of locked memory with which an idle engine can start. */
 const LOCKED_MIN_BYTES = 2 ** 20;
 
 /**
- * Whether this process can use RDMA on this machine, and if not, which step fails and what to do about it.
- * `bytes` is how much memory is to be registered. Does not throw and changes nothing.
+ * Checks whether this process can use RDMA on this machine; if not, says which step fails and what to do about it.
+ * `bytes` is how much memory will be registered. Does not throw and changes nothing.
  */
 export function rdmaSupport(options: { readonly bytes?: number; readonly host?: RdmaHost } = {}): RdmaSupport {
   const host = options.host ?? systemRdmaHost;
@@ -68,7 +68,7 @@ function softwareProblem(host: RdmaHost): RdmaSupport | undefined {
       'install the RDMA libraries: libibverbs1, ibverbs-providers and librdmacm1 (Debian), or rdma-core (RHEL)';
     return problem(probe.step, `${probe.step} cannot be loaded: ${probe.reason}`, packages);
   }
-  // Without a device, the missing device is the reason.
+  // Without a device, the missing device is reported as the reason.
   if (host.devices().length === 0) return noDevice();
   return problem('rdma_cm', `the connection manager cannot be used: ${probe.reason}`, CM_ADVICE);
 }

@@ -24,13 +24,13 @@ import {
 } from '../addon/contract.js';
 import { type EngineEvent, engineEvent, rdmaError } from './engine-event.js';
 
-/** Labels that the two halves of a token are derived from, together with the secret. */
+/** Labels from which, with the secret, the two halves of a token are derived. */
 const REQUEST_LABEL = 'meshcache rdma 1 request';
 const REPLY_LABEL = 'meshcache rdma 1 reply';
 
 /**
- * Options for an engine with these rails that presents the first of `secrets` and accepts each; tests replace some with
- * `overrides`.
+ * Returns options for an engine with these rails that presents the first of `secrets` and accepts each. Tests replace
+ * some with `overrides`.
  */
 export function engineOptions(
   rails: readonly RailOptions[],
@@ -54,8 +54,8 @@ export function engineOptions(
 }
 
 /**
- * A token of 64 bytes: 32 that a connecting peer presents and 32 that it is answered with. Neither half reveals the
- * secret or the other half.
+ * Derives a token of 64 bytes: 32 that a connecting peer presents, and 32 that are the answer to it. Neither half
+ * reveals the secret or the other half.
  */
 export function engineToken(clusterSecret: string): Uint8Array {
   const half = (label: string): Buffer => createHmac('sha256', clusterSecret).update(label).digest();
@@ -74,7 +74,7 @@ export interface OpChecks {
   readonly stamp?: number | undefined;
 }
 
-/** Reads for one `RdmaEngine.submit`, in its layout: rows of operations, then their pieces, in order. */
+/** Reads for one call of `RdmaEngine.submit`, in its layout: rows of operations, then their pieces, in order. */
 export class OpBatch {
   readonly #ops: number[] = [];
   readonly #pieces: number[] = [];
@@ -121,14 +121,15 @@ interface EngineChannelOptions {
   onEvent(event: EngineEvent): void;
 }
 
-/** Counters of an engine since it was made. */
+/** Counters of an engine since its creation. */
 export type EngineStats = Readonly<Record<RdmaStatName, number>>;
 
 /**
- * One RDMA engine of the addon, as this thread uses it: matches reports of the engine with what was started.
+ * One RDMA engine of the addon, as used by this thread. Matches reports of the engine with the calls that started the
+ * work.
  *
- * The channel neither accesses nor holds memory: a caller that submits reads or registers memory keeps the memory until
- * the promise has resolved.
+ * The channel neither accesses nor holds memory: callers that submit reads or register memory must keep it until the
+ * promise has resolved.
  */
 export class EngineChannel {
   readonly #engine: RdmaEngine;
@@ -186,14 +187,14 @@ export class EngineChannel {
     });
   }
 
-  /** The number of the peer for `OpBatch.addOp`, always the same for one address. */
+  /** Returns the number of the peer for `OpBatch.addOp`; always the same for one address. */
   peer(host: string, port: number): number {
     return this.#engine.peer(host, port);
   }
 
   /**
-   * Starts the reads. Resolves, with one index into `OP_STATUS` for each operation, once no device writes into any of
-   * their memory any more. Undefined: the channel is closed, and nothing was started.
+   * Starts the reads. Resolves once no device writes into any of their memory any more, with one index into `OP_STATUS`
+   * per operation. Returns undefined if the channel is closed and nothing was started.
    */
   submit(batch: OpBatch, timeoutMs: number): Promise<Uint8Array> | undefined {
     if (this.#isClosing) return undefined;
@@ -209,7 +210,7 @@ export class EngineChannel {
     if (!this.#isClosing) this.#engine.setTokens(secrets.map(engineToken));
   }
 
-  /** The counters; after the channel is closed, their last values. */
+  /** Returns the counters; after the channel is closed, their last values. */
   stats(): EngineStats {
     if (this.#lastStats !== undefined) return this.#lastStats;
     const values = this.#engine.stats();

@@ -33,7 +33,7 @@ const ADVICE: readonly (readonly [call: RegExp, errnos: readonly string[], advic
   ],
 ];
 
-/** The public error for one that the addon threw; `doing` says what failed. */
+/** Converts an error of the addon to the public error; `doing` says what failed. */
 export function rdmaError(doing: string, cause: unknown): RdmaError {
   const { call = '', errno = 0, device = '' } = cause as Partial<NativeFailure>;
   const where = device === '' ? '' : ` (device ${device})`;
@@ -42,7 +42,7 @@ export function rdmaError(doing: string, cause: unknown): RdmaError {
   return new RdmaError(text, { device, call, errno, cause });
 }
 
-/** The name of an errno such as `ENOMEM`, or its number if it has none. */
+/** Returns the name of an errno such as `ENOMEM`, or its number if it has none. */
 function errnoName(errno: number): string {
   try {
     return getSystemErrorName(-errno);
@@ -125,7 +125,7 @@ const COMPLETION_TEXTS: readonly string[] = [
   'tag matching rendezvous incomplete',
 ];
 
-/** Translates what the addon has reported; the only place that does. */
+/** Translates an event that the addon reported. This is the only place that does. */
 export function engineEvent(event: RdmaEvent): EngineEvent {
   const kind = RDMA_EVENT_KINDS[event.kind] as RdmaEventKind;
   const cause = RDMA_EVENT_CAUSES[event.cause] as RdmaEventCause;
@@ -144,7 +144,7 @@ const LEVELS: Readonly<Partial<Record<RdmaEventKind, LogLevel>>> = {
   device_error: 'error',
 };
 
-/** Logs events of an engine, sparsely for each kind, peer and device. */
+/** Logs events of an engine, rate-limited per kind, peer and device. */
 export class EventLog {
   readonly #log: SparseLog;
 

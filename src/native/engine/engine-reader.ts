@@ -15,26 +15,26 @@ interface EngineReaderOptions {
   /** Time that a batch may take, plus one second for every `minBytesPerS` in progress. */
   readonly stallTimeoutMs: number;
   readonly minBytesPerS: number;
-  /** Called when an operation has ended with another status than `ok`. */
+  /** Called when an operation has ended with a status other than `ok`. */
   onFailure?(status: OpStatusName): void;
 }
 
 const OK = OP_STATUS.indexOf('ok');
-/** Statuses that mean that the peer answered and does not have the page. */
+/** Statuses that mean that the peer answered but does not have the page. */
 const GONE: Readonly<Partial<Record<OpStatusName, number>>> = {
   refused: Gone.freed,
   stale: Gone.freed,
   checksum: Gone.damaged,
 };
 const GONE_BY_STATUS = OP_STATUS.map((name) => GONE[name] ?? Gone.no);
-/** Peers whose numbers are cached here; the engine remembers all. */
+/** Most peers whose numbers are cached here; the engine remembers all of them. */
 const PEERS_MAX_COUNT = 4096;
-/** An rkey that no peer has: a read of it only shows whether the peer answers. */
+/** An rkey that no peer has. A read with it only shows whether the peer answers. */
 const PROBE_RKEY = 0;
 
 /** Reads from peers by their endpoints. Skips peers that cannot be reached, and gives each batch a deadline. */
 export class EngineReader {
-  /** Operations that were not submitted because the peer is skipped or the endpoint is invalid. */
+  /** Operations that were not submitted, because the peer is skipped or the endpoint is invalid. */
   skippedOps = 0;
   readonly options: EngineReaderOptions;
   readonly backoff: PeerBackoff;
@@ -47,14 +47,14 @@ export class EngineReader {
     this.backoff = new PeerBackoff(options);
   }
 
-  /** A batch of `opCount` operations of a caller, all of which end false unless they are added and succeed. */
+  /** Creates a batch of `opCount` operations of a caller. All end false unless they are added and succeed. */
   batch(opCount: number): ReaderBatch {
     return new ReaderBatch(this, opCount);
   }
 
   /**
-   * Whether a peer answered when it was last tried, or was never tried. A peer that did not answer is tried again in
-   * the background when its pause is over.
+   * Whether the peer answered the last attempt, or was never tried. A peer that did not answer is retried in the
+   * background when its pause is over.
    */
   isReachable(endpoint: string): boolean {
     if (!this.backoff.isTroubled(endpoint)) return true;
@@ -62,7 +62,7 @@ export class EngineReader {
     return false;
   }
 
-  /** The engine's number for a peer; undefined if the endpoint is invalid. */
+  /** Returns the engine's number for a peer; undefined if the endpoint is invalid. */
   peerNumber(endpoint: string): number | undefined {
     const known = this.#peers.get(endpoint);
     if (known !== undefined) return known;
@@ -129,8 +129,8 @@ export class ReaderBatch {
   }
 
   /**
-   * Adds the operation for `results[index]`; its pieces follow by {@link addPiece}. Returns false if the peer is
-   * skipped or the endpoint is invalid; then the result is false, too.
+   * Adds the operation for `results[index]`; its pieces follow by {@link addPiece}. If the peer is skipped or the
+   * endpoint is invalid, returns false, and the result is false, too.
    */
   addOp(index: number, endpoint: string, rkey: number, remoteAddr: number, checks?: OpChecks): boolean {
     if (endpoint !== this.#lastPeer) this.#turnTo(endpoint);
@@ -150,7 +150,7 @@ export class ReaderBatch {
   }
 
   /**
-   * Runs the batch; resolves when no device writes into its memory any more. Never rejects. `gone` is that of
+   * Runs the batch. Resolves when no device writes into its memory any more; never rejects. For `gone` see
    * `Transport.batchRead`.
    */
   async run(gone?: Uint8Array): Promise<boolean[]> {
@@ -183,8 +183,8 @@ export class ReaderBatch {
   }
 
   /**
-   * Reports the results to the back-off, all runs of one peer together: a success in one run must not hide a failure in
-   * another.
+   * Reports the results to the backoff, all runs of one peer together, so that a success in one run cannot hide a
+   * failure in another.
    */
   #tellPeers(startedMs: number, statuses: Uint8Array): void {
     const byPeer = new Map<string, number[]>();

@@ -11,18 +11,18 @@ interface PeerBackoffOptions {
 }
 
 interface Trouble {
-  /** Failures in a row. */
+  /** Consecutive failures. */
   failures: number;
-  /** Time before which the peer is not tried; 0: it may be tried at once. */
+  /** Earliest time of the next attempt; 0 if the peer may be tried at once. */
   retryAtMs: number;
   /** Time of the last failure. */
   lastMs: number;
 }
 
-/** Failing peers that are remembered; a new one replaces one whose pause is over. */
+/** Most failing peers that are remembered. A new one replaces one whose pause is over. */
 const TROUBLED_MAX_COUNT = 4096;
 
-/** Conclusions about a peer from a status. Other statuses (mistakes of the caller, closing) allow none. */
+/** What each status says about the peer. Other statuses (mistakes of the caller, closing) say nothing. */
 const VERDICTS: Readonly<Partial<Record<OpStatusName, 'well' | 'lost' | 'failed'>>> = {
   ok: 'well',
   refused: 'well',
@@ -59,7 +59,7 @@ export class PeerBackoff {
     return (this.#troubles.get(peer)?.retryAtMs ?? 0) > 0;
   }
 
-  /** Takes note of the results (indices into `OP_STATUS`) of a batch that was started at `startedMs`. */
+  /** Records the results (indices into `OP_STATUS`) of a batch that was started at `startedMs`. */
   ended(peer: string, startedMs: number, statuses: Iterable<number>): void {
     let verdict: 'well' | 'lost' | 'failed' | undefined;
     for (const status of statuses) {
@@ -75,7 +75,7 @@ export class PeerBackoff {
     const { clock, retryAfterMs, retryMaxMs } = this.#options;
     const nowMs = clock.nowMs();
     const known = this.#troubles.get(peer);
-    // Batches that were in progress together fail together and count as one failure.
+    // Batches that were in progress at the same time fail together and count as one failure.
     if (known !== undefined && startedMs < known.lastMs) return;
     if (known === undefined) this.#makeRoom(nowMs);
     const trouble = known ?? { failures: 0, retryAtMs: 0, lastMs: 0 };

@@ -7,10 +7,10 @@ import { readUsersFileAgain } from '../users-file.js';
 import { readSecretsFileAgain, type SecurityConfig, tlsFilesOf } from './secured-environment.js';
 import { checkTlsTexts, expiryMsOf, readTlsTexts, type TlsFiles } from './tls-files.js';
 
-/** Milliseconds between two looks at the files. */
+/** Milliseconds between checks of the files. */
 const CHECK_INTERVAL_MS = 5000;
 const MS_PER_S = 1000;
-/** A certificate that ends within this time is said in the log. */
+/** Remaining time of a certificate below which the log warns that it ends. */
 const ENDS_SOON_MS = 7 * 86_400_000;
 
 /** The fields of a configuration that name the files. */
@@ -18,35 +18,35 @@ interface CredentialPaths extends SecurityConfig {
   readonly usersFile?: string | undefined;
 }
 
-/** What a look at a file found. */
+/** Result of checking the files. */
 type Outcome = 'same' | 'renewed';
 
-/** The files of one kind of credentials, which are replaced while they are in use. */
+/** The files of one kind of credentials, which may be replaced while they are in use. */
 interface Credential {
-  /** What is in the files, for the log. */
+  /** Contents of the files, for the log. */
   readonly kind: 'secret' | 'certificate' | 'users';
   /**
-   * Looks at the files. What has changed is in use when it resolves. Rejects if the files cannot be used, and changes
-   * nothing then.
+   * Checks the files. Changed contents are in use when this resolves. Rejects, and changes nothing, if the files cannot
+   * be used.
    */
   look(): Promise<Outcome>;
-  /** When the first of what is in use ends, in milliseconds of the wall clock. Default: never. */
+  /** Returns when the first of the credentials in use expires, in milliseconds of the wall clock. Default: never. */
   readonly endsMs?: () => number;
 }
 
 /**
- * Reads the files of secrets, certificates and users anew while they are in use, by their contents: links and folders
- * may be swapped below them, as Kubernetes does it. What has changed and can be used takes the place of the former, for
- * connections that are made from then on, and among the users for open connections as well. What cannot be used is
- * logged, and the former stays.
+ * Re-reads the files of secrets, certificates and users while they are in use. It compares contents, because links and
+ * folders on the path may be swapped, as Kubernetes does. Usable changes replace the current credentials for new
+ * connections; changes of users also apply to open connections. Unusable contents are logged, and the current
+ * credentials stay in use.
  */
 export class CredentialFiles {
   readonly #plane: AuthFailurePlane;
   readonly #credentials: readonly Credential[];
   readonly #env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'audit'>;
-  /** Why files could not be used when they were last looked at, by the kind of what is in them. */
+  /** Why files could not be used at the last check, by kind. */
   readonly #problems = new Map<string, string>();
-  /** What the log last said of the end of certificates. */
+  /** Last log message about the end of a certificate. */
   #endSaid = '';
   #cancel: (() => void) | undefined;
 
@@ -61,7 +61,7 @@ export class CredentialFiles {
     this.#env = env;
   }
 
-  /** Looks at the files from time to time until {@link stop}. */
+  /** Checks the files periodically until {@link stop}. */
   start(): void {
     const labels = { plane: this.#plane };
     this.#env.metrics.setGaugeProvider('meshcache_credential_files_failing', () => this.#problems.size, labels);
@@ -73,7 +73,7 @@ export class CredentialFiles {
     this.#cancel = undefined;
   }
 
-  /** Looks at the files now. Resolves when what has changed is in use. */
+  /** Checks the files now. Resolves when changed contents are in use. */
   async check(): Promise<void> {
     for (const credential of this.#credentials) {
       await this.#look(credential);
@@ -81,7 +81,7 @@ export class CredentialFiles {
     }
   }
 
-  /** Says once in the log that a certificate ends soon, and once that it has ended. */
+  /** Logs once that a certificate ends soon, and once that it has ended. */
   #tellEnd(endsMs: number): void {
     const { clock, log } = this.#env;
     const leftMs = endsMs - clock.wallMs();
@@ -115,7 +115,7 @@ export class CredentialFiles {
       const reason = (error as Error).message;
       const before = this.#problems.get(kind);
       this.#problems.set(kind, reason);
-      // Files that belong together are replaced one after the other: nothing is wrong unless it lasts.
+      // A problem that lasts is logged only once.
       if (before === reason) return;
       log.log('warn', 'credentials cannot be read anew; the former ones stay in use', { plane, kind, reason });
       audit?.record({ action: 'renew', door: 'node', outcome: 'failed', reason: kind, detail: reason });
@@ -124,8 +124,8 @@ export class CredentialFiles {
 }
 
 /**
- * The files by which a node is a member of its cluster, and that of its `users`. `env` is what `securedEnvironment`
- * made of `config`.
+ * Returns the files that make a node a member of its cluster, and its `users` file. `env` is the result of
+ * `securedEnvironment` for `config`.
  */
 export function memberCredentials(config: CredentialPaths, env: Environment, users?: Users): CredentialFiles {
   const paths = tlsFilesOf(config);
@@ -139,7 +139,7 @@ export function memberCredentials(config: CredentialPaths, env: Environment, use
   );
 }
 
-/** The files of a certificate that is in use as `held`. */
+/** Returns the files of a certificate that is in use as `held`. */
 export function certificateFiles(
   paths: TlsFiles,
   held: TlsIdentity,
@@ -152,7 +152,7 @@ export function certificateFiles(
   return { ...credential, endsMs: () => expiryMsOf(held.reveal()) };
 }
 
-/** What an operator must know of the certificates that nodes use towards each other; undefined: they are valid. */
+/** Returns a problem with the certificates between nodes that an operator must know; undefined if they are valid. */
 export function certificateTrouble({ tls, clock }: Pick<Environment, 'tls' | 'clock'>): string | undefined {
   const endMs = tls === undefined ? Number.POSITIVE_INFINITY : expiryMsOf(tls.reveal());
   if (endMs > clock.wallMs()) return undefined;
@@ -160,7 +160,7 @@ export function certificateTrouble({ tls, clock }: Pick<Environment, 'tls' | 'cl
   return `a certificate in tls_cert_file or tls_ca_file has ended on ${ended}: new connections with other nodes are refused`;
 }
 
-/** Has the metrics say when the certificate that is used there ends. */
+/** Reports in the metrics when the certificate of this plane expires. */
 export function tellExpiry(
   plane: AuthFailurePlane,
   held: TlsIdentity | undefined,
@@ -185,7 +185,7 @@ function userFile(
   return renewing('users', held, { read: () => readUsersFileAgain(path, files) });
 }
 
-/** Credentials that take the place of those in `held` when what `read` finds is another, and `check` does not throw. */
+/** Returns credentials that replace those in `held` if `read` finds different ones and `check` does not throw. */
 function renewing<T>(
   kind: Credential['kind'],
   held: Renewable<T>,

@@ -9,7 +9,7 @@ import { CredentialFiles, certificateFiles, tellExpiry } from './credential-file
 import { readTlsIdentity, type TlsFiles } from './tls-files.js';
 
 /**
- * Codes of handshakes that end without a failure: the client has gone, as one does that only asks whether the port is
+ * Codes of handshakes that ended without a failure, because the client has gone, such as a probe whether the port is
  * open.
  */
 const GONE_CODES: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
@@ -17,11 +17,11 @@ const GONE_CODES: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
 const TOO_MANY = 'too many connections from this address that have not authenticated themselves; refused for a moment';
 
 /**
- * TLS at a door. Its certificate is read anew while the door is open. What clients can cause before they have
- * authenticated themselves is limited: the connections of each address, and their handshakes in number and time.
+ * TLS at a door. Its certificate is re-read while the door is open. Unauthenticated clients are limited: in connections
+ * per address, and in the number and time of handshakes.
  */
 export class DoorTls {
-  /** Whether clients must show a certificate. */
+  /** Whether clients must present a certificate. */
   readonly wantsCertificates: boolean;
   readonly #door: TlsDoor;
   readonly #network: Network;
@@ -30,8 +30,8 @@ export class DoorTls {
   readonly #failures: AuthFailures;
 
   /**
-   * Reads the certificate of a door; undefined: it speaks no TLS. Throws {@link ConfigError}, which names the key of a
-   * file that cannot be used.
+   * Reads the certificate of a door; undefined if the door does not use TLS. Throws {@link ConfigError}, which names
+   * the key of a file that cannot be used.
    */
   static of(door: TlsDoor, config: DoorTlsSettings, env: Environment): DoorTls | undefined {
     const { certFile, keyFile, caFile } = doorFilesOf(door, config);
@@ -54,9 +54,9 @@ export class DoorTls {
     this.#failures = new AuthFailures(door, env);
     this.#limits = new ConnectionLimits(env.clock);
     this.#network = network.overTls(identity, (address, code) => this.#refused(address, code), {
-      // Clients are programs of others, not all of them new.
+      // Clients are third-party programs, some of them old.
       minVersion: 'TLSv1.2',
-      // A probe has no certificate, and may ask for the health.
+      // A health probe has no certificate, but may ask for the health.
       admitsStrangers: door === 'metrics',
     });
     this.#files = new CredentialFiles(door, [certificateFiles(paths, identity, env)], env);
@@ -73,7 +73,7 @@ export class DoorTls {
     return this.#network.createServer({ ...options, admit: (socket) => this.#admits(socket) }, accepted);
   }
 
-  /** Whether a connection's client has shown a certificate, or need not. If not, it counts as one that was refused. */
+  /** Whether a connection's client has presented a certificate, or need not. If not, it is recorded as refused. */
   knows(socket: Connection): boolean {
     if (!this.wantsCertificates || socket.authorized === true) return true;
     this.#failures.record(
@@ -84,12 +84,12 @@ export class DoorTls {
     return false;
   }
 
-  /** A client at `address` has authenticated itself: its connection is no longer limited. */
+  /** Called when a client at `address` has authenticated itself: its connection is no longer limited. */
   proved(address: string): void {
     this.#limits.proved(address);
   }
 
-  /** Reads the files no more. Idempotent. */
+  /** Stops re-reading the files. Idempotent. */
   close(): void {
     this.#files.stop();
   }
@@ -112,7 +112,7 @@ export class DoorTls {
   }
 }
 
-/** Says why a handshake has failed, and what to do. `code` is that of OpenSSL or Node.js. */
+/** Explains why a handshake failed, and what to do. `code` is a code of OpenSSL or Node.js. */
 function handshakeFault(code: string, door: TlsDoor): string {
   const option = door === 'resp' ? 'such as redis-cli --tls' : 'an address that begins with https://';
   if (/WRONG_VERSION_NUMBER|HTTP_REQUEST|PACKET_LENGTH_TOO_LONG|BAD_RECORD_TYPE|UNKNOWN_PROTOCOL/.test(code))

@@ -11,8 +11,8 @@ import { readTlsIdentity, type TlsFiles } from './tls-files.js';
 const KEY = 'cluster_secret_file';
 
 /**
- * Reads the secrets from a file of one or two lines. Throws `ConfigError`, which names the key and the path, never the
- * content.
+ * Reads the secrets from a file of one or two lines. Throws `ConfigError`, which names the key and the path, but never
+ * the content.
  */
 export function readSecretsFile(path: string, files: Files): ClusterSecrets {
   return secretsIn(path, readNamedFile(KEY, path, files));
@@ -24,8 +24,8 @@ export async function readSecretsFileAgain(path: string, files: Files): Promise<
 }
 
 function secretsIn(path: string, bytes: Buffer): ClusterSecrets {
-  // Replacement characters would turn different bytes into the same secret. A file that a loss of power has left full
-  // of zeros is a secret that everybody knows.
+  // Replacement characters would turn different bytes into the same secret. After a power loss a file may be full of
+  // zeros, and everyone knows that secret.
   if (!isUtf8(bytes) || bytes.includes(0))
     throw fileFault(KEY, path, 'is no text; allowed is UTF-8, such as the output of openssl rand -hex 32');
   const lines = bytes
@@ -40,9 +40,9 @@ function secretsIn(path: string, bytes: Buffer): ClusterSecrets {
   return secrets;
 }
 
-/** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
+/** The fields of a configuration that determine who may talk to a node; a `MeshCacheConfig` has them all. */
 export interface SecurityConfig {
-  /** Parsed secrets, or the text or texts of the configuration. */
+  /** Parsed secrets, or the text or texts from the configuration. */
   readonly clusterSecret?: ClusterSecrets | string | readonly string[] | undefined;
   readonly clusterSecretFile?: string | undefined;
   readonly tlsCertFile?: string | undefined;
@@ -53,8 +53,8 @@ export interface SecurityConfig {
 }
 
 /**
- * Returns `env` with the secrets and the TLS network that `config` asks for; components made with it talk only to peers
- * that have them. Reads the files. Throws {@link ConfigError}, which names the key of a file that cannot be used.
+ * Returns `env` with the secrets and the TLS network that `config` asks for. Components created with it talk only to
+ * peers that have them. Reads the files. Throws {@link ConfigError}, which names the key of a file that cannot be used.
  */
 export function securedEnvironment(config: SecurityConfig, env: Environment): Environment {
   checkSecurity(config);
@@ -112,7 +112,7 @@ function tlsOf(config: SecurityConfig, env: Environment): TlsIdentity | undefine
   return readTlsIdentity(paths, { files: env.files, wallMs: env.clock.wallMs(), names: config.tlsNames ?? [] });
 }
 
-/** The paths of a configuration that asks for TLS; undefined: it does not. */
+/** Returns the file paths of a configuration that asks for TLS; undefined if it does not. */
 export function tlsFilesOf({ tlsCertFile, tlsKeyFile, tlsCaFile, tlsCrlFile }: SecurityConfig): TlsFiles | undefined {
   if (tlsCertFile === undefined || tlsKeyFile === undefined || tlsCaFile === undefined) return undefined;
   return { certFile: tlsCertFile, keyFile: tlsKeyFile, caFile: tlsCaFile, crlFile: tlsCrlFile };

@@ -9,19 +9,20 @@ const CERTIFICATES = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs
 /** Paths of PEM files. */
 export interface TlsFiles {
   /**
-   * What the configuration keys of these files begin with. Default: `tls_`, the files of a node towards other nodes.
+   * Prefix of the configuration keys of these files. Default: `tls_`, for the files that nodes use among themselves.
    */
   readonly keyPrefix?: string;
   readonly certFile: string;
   readonly keyFile: string;
-  /** Undefined: the other side need not show a certificate. */
+  /** Authorities of the other side; undefined if the other side need not present a certificate. */
   readonly caFile?: string | undefined;
   readonly crlFile?: string | undefined;
 }
 
 /**
- * Reads the files at `paths`. `wallMs` is the present time; `names` are for the identity. Throws {@link ConfigError},
- * which names the key of a file that cannot be read, is no certificate, is not valid now, or does not fit.
+ * Reads the files at `paths`. `wallMs` is the current time; `names` are stored in the identity. Throws {@link
+ * ConfigError}, which names the key of a file that cannot be read, is not a certificate, is not valid now, or does not
+ * match the others.
  */
 export function readTlsIdentity(
   paths: TlsFiles,
@@ -41,7 +42,7 @@ export function readTlsIdentity(
   return new TlsIdentity(texts);
 }
 
-/** Reads the files at `paths` again, and does not check what is in them. Rejects with {@link ConfigError}. */
+/** Reads the files at `paths` again without checking their contents. Rejects with {@link ConfigError}. */
 export async function readTlsTexts(paths: TlsFiles, files: Files): Promise<Omit<TlsTexts, 'names'>> {
   const keys = keysOf(paths);
   const again = async (key: string, path: string) =>
@@ -57,8 +58,8 @@ export async function readTlsTexts(paths: TlsFiles, files: Files): Promise<Omit<
 }
 
 /**
- * Throws {@link ConfigError} as {@link readTlsIdentity} does unless these texts can be used, which came from the files
- * at `paths`.
+ * Throws {@link ConfigError}, as {@link readTlsIdentity} does, unless these texts from the files at `paths` can be
+ * used.
  */
 export function checkTlsTexts(paths: TlsFiles, { cert, key, ca, crl }: TlsTexts, wallMs: number): void {
   const keys = keysOf(paths);
@@ -77,13 +78,13 @@ export function checkTlsTexts(paths: TlsFiles, { cert, key, ca, crl }: TlsTexts,
   );
 }
 
-/** When the first of the certificates in these texts ends, in milliseconds of the wall clock. */
+/** Returns when the first of the certificates in these texts expires, in milliseconds of the wall clock. */
 export function expiryMsOf({ cert, ca }: TlsTexts): number {
   const ends = [...certificatesIn(cert), ...authoritiesIn(ca)].map((text) => new X509Certificate(text).validTo);
   return Math.min(...ends.map((end) => Date.parse(end)));
 }
 
-/** The configuration keys of the files. */
+/** Returns the configuration keys of the files. */
 function keysOf({ keyPrefix = 'tls_' }: TlsFiles) {
   const [cert, key, ca, crl] = ['cert', 'key', 'ca', 'crl'].map((each) => `${keyPrefix}${each}_file`) as [
     string,
@@ -99,8 +100,8 @@ function authoritiesIn(ca: string | undefined): readonly string[] {
 }
 
 /**
- * The certificates of a PEM text, one by one; a text without any is itself the only one, for whoever says what is wrong
- * with it.
+ * Returns the certificates of a PEM text, one by one. A text without any is returned whole, so that the caller can
+ * report what is wrong with it.
  */
 function certificatesIn(text: string): readonly string[] {
   return text.match(CERTIFICATES) ?? [text];
@@ -130,8 +131,7 @@ function checked<T>(key: string, path: string, problem: string, read: () => T): 
 
 /**
  * Reads the certificates of authorities from the PEM file at `path`, the value of configuration key `key`. Throws
- * `ConfigError`, also for a file without a certificate: with an empty one, Node would trust the authorities that it
- * comes with.
+ * `ConfigError`, also for a file without a certificate: with an empty one, Node would trust its built-in authorities.
  */
 export function readAuthorityFile(key: string, path: string, files: Files): string {
   const text = readNamedFile(key, path, files, 'PEM file').toString();

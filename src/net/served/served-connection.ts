@@ -7,55 +7,55 @@ import { type ServedEvent, type ServedState, type ServedStep, STEPS_FROM } from 
 import type { ServedConnections } from './served-connections.js';
 import { StallWatch } from './stall-watch.js';
 
-/** What a door makes of a connection. None of its methods may throw. */
+/** The protocol of a door, for one connection. None of its methods may throw. */
 export interface ServedProtocol {
   readonly served: ServedConnection;
-  /** Whether the peer is to be held up: nothing more is read from it for now. */
+  /** Whether reading from the peer must pause for now. */
   readonly mustWait: boolean;
-  /** Takes bytes of the peer, which belong to the callee. */
+  /** Takes bytes of the peer; they belong to the callee. */
   received(bytes: Buffer): void;
-  /** The system has taken everything that was written. */
+  /** Called when the system has taken everything that was written. */
   drained(): void;
-  /** The peer sends nothing more. */
+  /** Called when the peer sends nothing more. */
   peerEnded(): void;
-  /** A message does not go on that has to: at a rate, or to its end. */
+  /** Called when a message stalls that must arrive at a minimum rate (`rate`) or within the time limit (`end`). */
   slow(awaited: 'rate' | 'end'): void;
   /**
-   * The connection has entered a state, by an event. On `ending` last words may still be written; on `closed` the
-   * socket is closed.
+   * Called when the connection has entered a state because of an event. On `ending`, last words may still be written;
+   * on `closed`, the socket is closed.
    */
   entered(state: ServedState, event: ServedEvent): void;
-  /** Finishes what is in progress, and ends the connection. Idempotent. */
+  /** Finishes what is in progress, then ends the connection. Idempotent. */
   finish(reason: string): void;
   verify(): void;
 }
 
-/** The peer of a connection, for what it shares with others. */
+/** Origin and share of a peer, for limits that it shares with others. */
 export interface ServedPeer {
-  /** Tells where the peer is from, among connections that make way for others. */
+  /** Origin of the peer. Connections of the most frequent origin make room for others first. */
   readonly origin: string;
-  /** The sharer whose turns the peer takes; undefined: what comes is taken at once. */
+  /** The sharer whose turns the peer uses; undefined if received bytes are processed at once. */
   readonly sharer?: Sharer;
 }
 
-/** Pause before looking again whether the socket has taken what it does not tell of. */
+/** Poll interval for writes whose completion the socket does not report. */
 const POLL_MS = 1;
-/** Reasons for the log; the others are those of the door. */
+/** Reason for the log; all other reasons come from the door. */
 const STUCK = 'the client does not take its answers';
 
 /**
- * One accepted connection: it owns the socket and the life of the connection, by the table of `connection-states.ts`,
- * with all its deadlines; counts what is in progress; and holds the peer up. The protocol reads what comes, and writes
- * to the socket.
+ * One accepted connection. It owns the socket and the connection's life (the table in `connection-states.ts`) with all
+ * its deadlines, counts what is in progress, and pauses the peer. The protocol reads what arrives, and writes to the
+ * socket.
  *
- * Accounting: `inFlightCount` and `inFlightBytes` are those of requests that were begun and not settled, and a part of
- * those of all connections of the door.
+ * Accounting: `inFlightCount` and `inFlightBytes` count requests that were begun and not settled. They are part of the
+ * totals of all connections of the door.
  */
 export class ServedConnection {
   readonly #socket: Connection;
   readonly #all: ServedConnections;
   readonly #protocol: ServedProtocol;
-  /** Where the peer is from. */
+  /** Origin of the peer. */
   readonly origin: string;
   readonly #arrivals: Arrivals | undefined;
   readonly #receiving: StallWatch;
@@ -104,12 +104,12 @@ export class ServedConnection {
     return this.#state;
   }
 
-  /** Whether nothing is sent any more. */
+  /** Whether nothing is sent any more, because the connection is closed or ended. */
   get isClosed(): boolean {
     return this.#state === 'closed' || this.#state === 'ended';
   }
 
-  /** Whether nothing is read from the peer for now. */
+  /** Whether reading from the peer is paused. */
   get isPaused(): boolean {
     return this.#socket.isPaused();
   }
@@ -119,12 +119,12 @@ export class ServedConnection {
     return this.#reason;
   }
 
-  /** Bytes that have come. */
+  /** Bytes that have been received. */
   get receivedBytes(): number {
     return this.#receivedBytes;
   }
 
-  /** Bytes that were written and that the system has not taken yet. */
+  /** Bytes that were written but that the system has not taken yet. */
   get waitingBytes(): number {
     return this.#socket.writableLength;
   }
@@ -134,7 +134,7 @@ export class ServedConnection {
     return this.isClosed ? this.#takenBytesAtEnd : this.#socket.bytesWritten - this.waitingBytes;
   }
 
-  /** The earliest time at which what is being taken was sent, as far as the node knows. */
+  /** Earliest time at which the bytes being processed can have been sent, as far as this node knows. */
   get sentAfterMs(): number {
     return this.#arrivals?.sentAfterMs ?? 0;
   }
@@ -151,12 +151,12 @@ export class ServedConnection {
     return this.#steps.received === 'told';
   }
 
-  /** The peer has said who it is, and the door decides about it. */
+  /** Must be called when the peer has identified itself; the door then decides about it. */
   greeted(): void {
     this.#raise('greeted');
   }
 
-  /** The door has accepted the peer. Idempotent. */
+  /** Must be called when the door has accepted the peer. Idempotent. */
   opened(): void {
     this.#all.greeting.delete(this.#protocol);
     this.#raise('opened');
@@ -167,7 +167,7 @@ export class ServedConnection {
     this.#raise('finish', reason);
   }
 
-  /** Ends the connection when the peer has what was written. Idempotent. */
+  /** Ends the connection when the peer has received everything that was written. Idempotent. */
   end(reason: string): void {
     this.#raise('end', reason);
   }
@@ -177,42 +177,45 @@ export class ServedConnection {
     this.#raise('close', reason);
   }
 
-  /** Closes the connection; what was written goes as far as the system takes it at once. Idempotent. */
+  /** Closes the connection. Written bytes are sent as far as the system takes them at once. Idempotent. */
   hangUp(reason: string): void {
     if (!this.isClosed) this.#socket.end();
     this.close(reason);
   }
 
-  /** Closes the connection of a peer that keeps others out. */
+  /** Closes the connection to make room for another one. */
   replace(reason: string): void {
     this.#raise('replaced', reason);
   }
 
-  /** Resolves when nothing is in progress any more, and the connection is closed. */
+  /** Resolves when the connection is closed and nothing is in progress any more. */
   whenEnded(): Promise<void> {
     if (this.#state === 'ended') return Promise.resolve();
     return new Promise((resolve) => this.#onEnded.push(resolve));
   }
 
-  /** Why a request of so many bytes is too much: by its count or bytes, or by those of all connections. */
+  /**
+   * Returns which limit another request of this many bytes would exceed: the count or the bytes of this connection, or
+   * those of all connections (`all`).
+   */
   tooMuch(bytes: number): 'count' | 'bytes' | 'all' | undefined {
     const { limits } = this.#all;
     if (this.#inFlightCount >= limits.inFlightMaxCount) return 'count';
     const wholeBytes = this.#inFlightBytes + bytes;
     if (wholeBytes > limits.inFlightMaxBytes) return 'bytes';
-    // A peer with few requests is always served, however many others have.
+    // A peer with few requests is always served, however many requests others have.
     if (this.#inFlightCount < limits.grantedCount && wholeBytes <= limits.grantedBytes) return undefined;
     return this.#all.hasRoomFor(bytes) ? undefined : 'all';
   }
 
-  /** Counts a request of so many bytes until it is settled. */
+  /** Counts a request of this many bytes until it is settled. */
   begin(bytes: number): void {
     this.#inFlightCount++;
     this.#inFlightBytes += bytes;
     this.#all.count(1, bytes);
   }
 
-  /** A request that was begun is in progress no more. */
+  /** Stops counting a request that was begun. */
   settle(bytes: number): void {
     this.#inFlightCount = reduced('served connection: in flight count', this.#inFlightCount, 1);
     this.#inFlightBytes = reduced('served connection: in flight bytes', this.#inFlightBytes, bytes);
@@ -220,7 +223,7 @@ export class ServedConnection {
     this.#checkIdle();
   }
 
-  /** Keeps the connection from ending until {@link letGo}: answers are being made or written. */
+  /** Keeps the connection from ending until {@link letGo}, because answers are being created or written. */
   hold(): void {
     this.#holdsCount++;
   }
@@ -230,25 +233,25 @@ export class ServedConnection {
     this.#checkIdle();
   }
 
-  /** A message has begun, the rest of which must come at RECEIVING_MIN_BYTES_PER_S, until {@link messageCame}. */
+  /** Begins to watch a message whose rest must arrive at RECEIVING_MIN_BYTES_PER_S, until {@link messageCame}. */
   awaitAtRate(): void {
     if (!this.#isReceiving) return;
     const { receivingWindowMs } = this.#all.limits;
     this.#receiving.begin(receivingWindowMs, (RECEIVING_MIN_BYTES_PER_S * receivingWindowMs) / 1000);
   }
 
-  /** A message has begun, which must come whole within the time limit, unless it is watched already. */
+  /** Begins to watch a message that must arrive completely within the time limit, unless it is watched already. */
   awaitWhole(): void {
     if (!this.#isReceiving || this.#receiving.isWatching) return;
     this.#receiving.begin(this.#all.limits.stallTimeoutMs, Number.POSITIVE_INFINITY);
   }
 
-  /** The message is whole, or is given up. */
+  /** Stops watching the message, which is complete or was given up. */
   messageCame(): void {
     this.#receiving.end();
   }
 
-  /** Stops or goes on reading, as the protocol and the turns of others demand it. */
+  /** Pauses or resumes reading, depending on the protocol and the turns of others. */
   updateReading(): void {
     if (!this.#isReceiving) return;
     const mustWait = this.#arrivals?.isWaiting === true || this.#protocol.mustWait;
@@ -257,7 +260,9 @@ export class ServedConnection {
     else if (this.#socket.isPaused()) this.#socket.resume();
   }
 
-  /** To be called when the protocol has written: watches that the peer takes it, and that not too much waits. */
+  /**
+   * Must be called after the protocol has written. Watches that the peer takes the output and that not too much waits.
+   */
   wrote(): void {
     const { limits } = this.#all;
     const { waitingBytes } = this;
@@ -273,7 +278,7 @@ export class ServedConnection {
   /** Resolves when the system has taken everything that was written, or the connection is closed. */
   async taken(): Promise<void> {
     while (!this.isClosed && this.waitingBytes > 0) {
-      // A socket tells nothing of writes below its high-water mark.
+      // A socket emits no event for writes below its high-water mark.
       if (!this.#socket.writableNeedDrain) {
         this.#cancelPoll();
         this.#cancelPoll = this.#all.clock.after(POLL_MS, () => this.#tellTaken());
@@ -304,12 +309,12 @@ export class ServedConnection {
     if (this.#inFlightCount === 0 && this.#holdsCount === 0) this.#raise('idle');
   }
 
-  /** Lets an event happen. Returns whether it matters. */
+  /** Applies an event. Returns whether it had an effect. */
   #raise(event: ServedEvent, reason = this.#reason): boolean {
     const step: ServedStep = this.#steps[event];
     if (step === 'ignored') return false;
     if (step === 'never') {
-      // Whatever a peer does must not end the node: its connection ends, and `verify` tells.
+      // Nothing that a peer does may end the node: its connection ends, and `verify` reports the bug.
       const what = `${event} while ${this.#state}`;
       this.#all.impossible(what);
       if (!this.isClosed) this.#enter('closed', event, `a mistake of this node: ${what}`);
@@ -336,7 +341,7 @@ export class ServedConnection {
       for (const resolve of this.#onEnded.splice(0)) resolve();
       return;
     }
-    // What the protocol does about it comes before what follows from that.
+    // The protocol must act on the new state before `idle` can lead to the next one.
     this.hold();
     this.#protocol.entered(state, event);
     this.letGo();
@@ -353,7 +358,7 @@ export class ServedConnection {
     this.#tellTaken();
   }
 
-  /** Throws `InvariantError` unless its counts are possible. */
+  /** Throws `InvariantError` unless its counts are consistent. */
   verify(): void {
     assert(this.#inFlightCount > 0 || this.#inFlightBytes === 0, 'served connection: bytes of no requests');
     const isOver = this.#state !== 'ended' || (this.#inFlightCount === 0 && this.#holdsCount === 0);

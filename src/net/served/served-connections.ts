@@ -7,23 +7,24 @@ import type { ServedProtocol } from './served-connection.js';
 
 /** Limits of the connections of a door. */
 export interface ServedLimits {
-  /** Connections whose peers the door has not accepted yet; a further one replaces another. */
+  /** Most connections that the door has not accepted yet; a further one replaces another. */
   readonly greetingMaxCount: number;
-  /** Time until the peer has said who it is. */
+  /** Time limit for the peer to identify itself. */
   readonly greetingTimeoutMs: number;
-  /** Why a connection is closed that has not done so, and one that is replaced; for the log. */
+  /** Reason for the log when a peer has not identified itself in time. */
   readonly lateReason: string;
+  /** Reason for the log when a connection is replaced by another one. */
   readonly replacedReason: string;
-  /** Time within which a peer must take something of what waits for it, and complete a message. */
+  /** Time limit for a peer to take some of the waiting output, and to complete a message. */
   readonly stallTimeoutMs: number;
-  /** Time over which the rate of a message is measured that comes in parts. */
+  /** Window over which the rate of a message that arrives in parts is measured. */
   readonly receivingWindowMs: number;
-  /** Bytes that may wait for a peer without its being watched. */
+  /** Bytes of output that may wait before the peer is watched. */
   readonly watchedMinBytes: number;
-  /** Bytes that may wait for one peer, and for all; beyond, the connection is closed. */
+  /** Bytes of output that may wait for one peer, and for all. Beyond that, the connection is closed. */
   readonly outputMaxBytes: number;
   readonly allOutputMaxBytes: number;
-  /** Requests of one connection in flight, and of all, and what each has in any case. */
+  /** Requests in flight of one connection, and of all; and what each connection is always granted. */
   readonly inFlightMaxCount: number;
   readonly inFlightMaxBytes: number;
   readonly allInFlightMaxCount: number;
@@ -32,7 +33,7 @@ export interface ServedLimits {
   readonly grantedBytes: number;
 }
 
-/** How what comes on many connections is taken in turns. */
+/** Processes received bytes of many connections in turns. */
 export interface ServedFairness {
   readonly turns: WorkTurns;
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
@@ -40,7 +41,7 @@ export interface ServedFairness {
 
 const UNLIMITED = Number.POSITIVE_INFINITY;
 
-/** Limits that a door may leave out: it has none of these. */
+/** Defaults of limits that a door may omit: unlimited. */
 export const NO_SERVED_LIMITS = {
   receivingWindowMs: UNLIMITED,
   watchedMinBytes: 0,
@@ -65,12 +66,12 @@ export class ServedConnections<Protocol extends ServedProtocol = ServedProtocol>
   readonly greeting: PendingConnections<ServedProtocol>;
   /** Open connections, oldest first. */
   readonly #open = new Set<Protocol>();
-  /** Closed connections of which something is in progress. */
+  /** Closed connections that still have something in progress. */
   readonly #ending = new Set<Protocol>();
   #inFlightCount = 0;
   #inFlightBytes = 0;
   #onEmpty: (() => void)[] = [];
-  /** The first event that cannot have happened. */
+  /** The first event that should have been impossible. */
   #impossible: string | undefined;
 
   constructor(clock: Clock, limits: ServedLimits, fairness?: ServedFairness) {
@@ -89,7 +90,7 @@ export class ServedConnections<Protocol extends ServedProtocol = ServedProtocol>
     return this.#open.size;
   }
 
-  /** Number of connections that have not ended. */
+  /** Number of connections that have not ended yet. */
   get unendedCount(): number {
     return this.#open.size + this.#ending.size;
   }
@@ -98,28 +99,28 @@ export class ServedConnections<Protocol extends ServedProtocol = ServedProtocol>
     return this.#inFlightCount;
   }
 
-  /** Whether more waits for all peers together than may. */
+  /** Whether the output that waits for all peers together exceeds its limit. */
   get isFlooded(): boolean {
     const { allOutputMaxBytes } = this.limits;
     return allOutputMaxBytes !== UNLIMITED && this.sum(({ served }) => served.waitingBytes) > allOutputMaxBytes;
   }
 
-  /** Open connections, oldest first. They may be closed while one goes through them. */
+  /** Iterates over open connections, oldest first. They may be closed during the iteration. */
   [Symbol.iterator](): Iterator<Protocol> {
     return this.#open.values();
   }
 
-  /** The open connections that the door has accepted. */
+  /** Returns the open connections that the door has accepted. */
   accepted(): Protocol[] {
     return [...this.#open].filter((one) => !this.greeting.has(one));
   }
 
-  /** The closed connections of which something is in progress. */
+  /** Returns the closed connections that still have something in progress. */
   ending(): Protocol[] {
     return [...this.#ending];
   }
 
-  /** A figure of all open connections together. */
+  /** Returns the sum of a number over all open connections. */
   sum(of: (one: Protocol) => number): number {
     let sum = 0;
     for (const one of this.#open) sum += of(one);
@@ -138,25 +139,25 @@ export class ServedConnections<Protocol extends ServedProtocol = ServedProtocol>
     return this.#inFlightCount < allInFlightMaxCount && this.#inFlightBytes + bytes <= allInFlightMaxBytes;
   }
 
-  /** @internal Counts a request that has begun, or was settled. */
+  /** @internal Counts a request that has begun or was settled. */
   count(count: 1 | -1, bytes: number): void {
     this.#inFlightCount += count;
     this.#inFlightBytes += bytes;
   }
 
-  /** @internal Something has happened to a connection that cannot. */
+  /** @internal Records an event that should have been impossible. */
   impossible(what: string): void {
     this.#impossible ??= what;
   }
 
-  /** @internal A connection is closed. */
+  /** @internal Called when a connection is closed. */
   closed(one: ServedProtocol): void {
     this.#open.delete(one as Protocol);
     this.greeting.delete(one);
     this.#ending.add(one as Protocol);
   }
 
-  /** @internal A closed connection has ended. */
+  /** @internal Called when a closed connection has ended. */
   ended(one: ServedProtocol): void {
     this.#ending.delete(one as Protocol);
     this.#tellEmpty();
@@ -167,7 +168,10 @@ export class ServedConnections<Protocol extends ServedProtocol = ServedProtocol>
     for (const one of this.#open) one.served.close(reason);
   }
 
-  /** Lets all connections finish, and closes those that take longer than that. Resolves when all have ended. */
+  /**
+   * Lets all connections finish, and closes those that take longer than `finishTimeoutMs`. Resolves when all have
+   * ended.
+   */
   async shutDown(reason: string, finishTimeoutMs: number): Promise<void> {
     const empty = new Promise<void>((resolve) => this.#onEmpty.push(resolve));
     for (const one of this.#open) one.finish(reason);
@@ -182,7 +186,7 @@ export class ServedConnections<Protocol extends ServedProtocol = ServedProtocol>
     for (const resolve of this.#onEmpty.splice(0)) resolve();
   }
 
-  /** Throws `InvariantError` unless its counts are those of its connections, and each of these is consistent. */
+  /** Throws `InvariantError` unless its counts match its connections, and each connection is consistent. */
   verify(subject: string): void {
     assert(this.#impossible === undefined, () => `${subject}: ${this.#impossible}`);
     let [count, bytes] = [0, 0];

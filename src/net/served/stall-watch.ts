@@ -1,8 +1,8 @@
 import type { Clock } from '../../base/environment/clock.js';
 
 /**
- * Watches that bytes go on moving in one direction of a connection: in each window at least so many. A window in which
- * this node has held the peer up does not count.
+ * Watches that at least a minimum of bytes moves in one direction of a connection in each window. A window in which
+ * this node itself has paused the peer does not count.
  */
 export class StallWatch {
   readonly #clock: Pick<Clock, 'after'>;
@@ -14,8 +14,8 @@ export class StallWatch {
   #wasHeld = false;
 
   /**
-   * `movedBytes`: since the connection began. `isAtRest`: whether nothing has to move for now, so that the watch ends.
-   * `stalled` is called when too little has moved in a window; the watch has ended then.
+   * `movedBytes` returns the bytes moved since the connection began. `isAtRest` says whether nothing needs to move for
+   * now, which ends the watch. `stalled` is called when too little has moved in a window; the watch has then ended.
    */
   constructor(
     clock: Pick<Clock, 'after'>,
@@ -33,8 +33,8 @@ export class StallWatch {
   }
 
   /**
-   * Watches from now on. With infinitely many bytes the watch must be ended within the window, or within another one if
-   * this node holds the peer up at the end of it.
+   * Begins to watch. With infinite `minBytes`, the watch must be ended within the window, or within another one if this
+   * node pauses the peer at its end.
    */
   begin(windowMs: number, minBytes: number): void {
     this.end();
@@ -49,7 +49,7 @@ export class StallWatch {
     });
   }
 
-  /** Says whether this node holds the peer up. */
+  /** Sets whether this node pauses the peer. */
   hold(isHeld: boolean): void {
     this.#isHeld = isHeld;
     this.#wasHeld ||= isHeld;

@@ -4,22 +4,22 @@ import type { Identity, Right } from '../../net/users.js';
 import type { RespPages } from '../values/resp-pages.js';
 import type { RespUsers } from './resp-users.js';
 
-/** Where a connection is from. */
+/** Origin of a connection, for password checks and the audit log. */
 export interface RespOrigin {
-  /** What tells its clients from others when they guess passwords. */
+  /** Key by which the wrong passwords of its clients are counted. */
   readonly from: string;
-  /** The address, or the process at a Unix socket, as far as the kernel has said it. */
+  /** The address, or the process at a Unix socket, as far as the kernel reports it. */
   readonly actor: Pick<AuditActor, 'address' | 'uid' | 'pid'>;
 }
 
-/** The user of one connection, and what it may do. The table of users is asked each time. */
+/** The user of one connection, and its rights. The table of users is consulted each time. */
 export class RespAccess {
   readonly #users: RespUsers;
   readonly #origin: RespOrigin;
   readonly #onTrusted: () => void;
   #identity: Identity | undefined;
 
-  /** `onTrusted` is called each time that the client has authenticated itself, and at once if it need not. */
+  /** `onTrusted` is called whenever the client has authenticated itself, and at once if it need not. */
   constructor(users: RespUsers, origin: RespOrigin, onTrusted: () => void = () => {}) {
     this.#users = users;
     this.#origin = origin;
@@ -33,7 +33,7 @@ export class RespAccess {
     return this.#identity?.name ?? '';
   }
 
-  /** What the audit log has of the client. */
+  /** The client as the audit log records it. */
   get actor(): AuditActor {
     return { user: this.#identity?.name, ...this.#origin.actor };
   }
@@ -43,18 +43,18 @@ export class RespAccess {
     return this.#identity !== undefined;
   }
 
-  /** Whether the client is of a user who is there no more. */
+  /** Whether the client's user no longer exists. */
   get isGone(): boolean {
     return this.#identity !== undefined && this.#identity.user === undefined;
   }
 
-  /** Whether there is anything with which the client could authenticate itself. */
+  /** Whether a client could authenticate itself at all: a password or a token is configured. */
   get knowsSecrets(): boolean {
     return this.#users.knowsSecrets;
   }
 
   /**
-   * Makes the client the user to whom a password or token belongs; `name` is that of the user, if the client gives one.
+   * Makes the client the user that a password or token belongs to. `name` is the user's name, if the client states one.
    */
   login(name: string | undefined, secret: Uint8Array): 'right' | WrongPassword {
     const found = this.#users.login(name, secret, this.#origin.from);
@@ -67,30 +67,30 @@ export class RespAccess {
     return 'right';
   }
 
-  /** Makes the client what it was when it connected. */
+  /** Resets the client to the user that it was when it connected. */
   reset(): void {
     this.#identity = this.#users.stranger(this.#origin.actor.uid);
   }
 
-  /** Why the client may not have this command carried out, as an error of Redis; undefined: it may. */
+  /** Returns the Redis error if the client may not execute this command; undefined if it may. */
   refusalOf({ name, right }: { readonly name: string; readonly right: Right | undefined }): string | undefined {
     if (right === undefined || this.#identity?.user?.has(right) === true) return undefined;
     this.#record(right, 'refused', 'no right');
     return `NOPERM User ${this.name} has no permissions to run the '${name}' command`;
   }
 
-  /** The pages that the client's commands reach; undefined: there are none. */
+  /** The pages that the client's commands access; undefined if there are none. */
   get pages(): RespPages | undefined {
     const user = this.#identity?.user;
     return user && this.#users.pagesOf(user);
   }
 
-  /** Does something that the audit log has. Rejects as `work` does. */
+  /** Does work and records it in the audit log. Rejects as `work` does. */
   audited<T>(action: AuditAction, work: () => Promise<T>): Promise<T> {
     return audited(this.#users.audit, this.#event(action), work);
   }
 
-  /** The connection has ended. */
+  /** Called when the connection has ended. */
   ended(): void {
     if (this.#identity !== undefined) this.#record('detach', 'done');
   }

@@ -8,18 +8,18 @@ import { RespPages } from '../values/resp-pages.js';
 
 export interface RespUsersParts {
   readonly users: Users;
-  /** What makes a client the user `default`; undefined: nothing is needed for that. */
+  /** Password of the user `default`; undefined if that user needs none. */
   readonly password: string | undefined;
-  /** Tag of the namespace of users whose tags allow it, and who have none of their own. */
+  /** Tag of the namespace for users who have no `redis_tag` of their own but may use this tag. */
   readonly nodeTag: string;
-  /** The pages of the namespace with a tag. */
+  /** Returns the pages of the namespace with a tag. */
   readonly pagesOf: (tag: string) => StoredPages;
-  /** Memory for values that are copied. */
+  /** Memory for copies of values. */
   readonly budget: ByteBudget;
   readonly env: Environment;
 }
 
-/** The users of the Redis door: who a client is, and whose pages its commands reach. */
+/** The users of the Redis door: identifies clients, and finds the pages that their commands access. */
 export class RespUsers {
   readonly #parts: RespUsersParts;
   readonly #secrets: PasswordCheck<Identity>;
@@ -33,29 +33,29 @@ export class RespUsers {
     this.#secrets = new PasswordCheck(ownerOf, 'resp', env);
   }
 
-  /** Calls `listener` when the users or their rights have changed; the function that is returned ends that. */
+  /** Calls `listener` when the users or their rights have changed. Returns a function that ends this. */
   onChanged(listener: () => void): () => void {
     return this.#parts.users.onRenewed(() => {
-      // Users that are gone leave nothing behind.
+      // Pages of removed users must not stay in memory.
       this.#pages.clear();
       listener();
     });
   }
 
-  /** The user of a client that has shown nothing; undefined: it must authenticate itself. */
+  /** Returns the user of a client that has presented no secret; undefined if it must authenticate itself. */
   stranger(uid: number | undefined): Identity | undefined {
     const identity = this.#parts.users.identify({ uid });
     return identity?.name === DEFAULT_USER && this.#parts.password !== undefined ? undefined : identity;
   }
 
-  /** Whether there is anything with which a client could authenticate itself. */
+  /** Whether a client could authenticate itself at all: a password or a token is configured. */
   get knowsSecrets(): boolean {
     return this.#parts.password !== undefined || this.#parts.users.hasTokens;
   }
 
   /**
-   * The user of a client that shows a password or a token. Without a password, everybody may be the user `default`.
-   * `from` tells clients from others.
+   * Returns the user of a client that presents a password or a token. If no password is configured, every client may be
+   * the user `default`. Wrong attempts are counted by `from`.
    */
   login(name: string | undefined, secret: Uint8Array, from: string): Identity | WrongPassword {
     const anybody = name === DEFAULT_USER && this.#parts.password === undefined && this.#parts.users.identify({});
@@ -64,17 +64,17 @@ export class RespUsers {
     return typeof found === 'object' && name !== undefined && found.name !== name ? 'wrong' : found;
   }
 
-  /** The tag of the namespace that the user's commands reach; undefined: none. */
+  /** Returns the tag of the namespace that the user's commands access; undefined if there is none. */
   tagOf(user: User): string | undefined {
     return user.redisTag(this.#parts.nodeTag);
   }
 
-  /** Records what a client does, or may not do. */
+  /** The audit log, for what clients do and for what they are refused. */
   get audit(): AuditSink | undefined {
     return this.#parts.env.audit;
   }
 
-  /** The pages that the user's commands reach; undefined: none. */
+  /** Returns the pages that the user's commands access; undefined if there are none. */
   pagesOf(user: User): RespPages | undefined {
     const { pagesOf, budget } = this.#parts;
     const tag = this.tagOf(user);
@@ -84,7 +84,7 @@ export class RespUsers {
     return pages;
   }
 
-  /** Throws `InvariantError` unless what is remembered of wrong passwords is consistent. */
+  /** Throws `InvariantError` unless the counts of wrong passwords are consistent. */
   verify(): void {
     this.#secrets.verify();
   }

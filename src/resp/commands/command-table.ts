@@ -5,7 +5,7 @@ import { CONNECTION_COMMANDS } from './connection-commands.js';
 import { SERVER_COMMANDS } from './server-commands.js';
 import { VALUE_COMMANDS } from './value-commands.js';
 
-/** Characters of the words that an error about an unknown command repeats. */
+/** Most characters that an error about an unknown command repeats of its words. */
 const SHOWN_MAX_CHARACTERS = 128;
 
 /** COMMAND, COMMAND COUNT, COMMAND INFO [name …], COMMAND DOCS [name …] */
@@ -49,7 +49,7 @@ export const COMMANDS: ReadonlyMap<string, CommandSpec> = new Map(
   [...VALUE_COMMANDS, ...CONNECTION_COMMANDS, ...SERVER_COMMANDS, COMMAND].map((spec) => [spec.name, spec]),
 );
 
-/** The command that these words name, or the error to answer. */
+/** Returns the command that these words name, or the error to answer. */
 export function commandOf([name, ...args]: readonly RespArgument[]): CommandSpec | string {
   const spec = COMMANDS.get(wordOf(name));
   if (spec === undefined) return unknownCommand(name, args);
@@ -58,7 +58,7 @@ export function commandOf([name, ...args]: readonly RespArgument[]): CommandSpec
   return isRight ? spec : `ERR wrong number of arguments for '${spec.name}' command`;
 }
 
-/** Commands that change the expiry of a value, which only a SET does here. */
+/** Commands that change the expiry of a value. Here, only SET can do that. */
 const EXPIRY_COMMANDS: ReadonlySet<string> = new Set([
   'expire',
   'expireat',

@@ -7,66 +7,66 @@ import type { Protocol } from '../wire/protocol.js';
 import type { Answer } from '../wire/resp-answers.js';
 import type { RespArgument } from '../wire/resp-parser.js';
 
-/** How a command ended; a label of `meshcache_resp_commands_total`. `nil`: a value was not there, or not set. */
+/** How a command ended; a label of `meshcache_resp_commands_total`. `nil`: a value did not exist, or was not set. */
 export type CommandResult = 'ok' | 'nil' | 'error';
 
-/** A command that was received; its name is not among the arguments. */
+/** A received command. Its name is not among the arguments. */
 export interface RespCommand {
   readonly spec: CommandSpec;
   readonly args: readonly RespArgument[];
-  /** The earliest time at which it was sent, by the monotonic clock. */
+  /** Earliest time at which it can have been sent, by the monotonic clock. */
   readonly sentAfterMs: number;
 }
 
-/** The time of a command. */
+/** The time limit and the date of a command. */
 export interface CommandTime extends CallTime {
   /** The date at `askedMs`, in milliseconds since 1970. */
   readonly dateMs: number;
 }
 
-/** What a command sees of its connection and of the node. */
+/** The view that a command has of its connection and of the node. */
 export interface RespSession {
   readonly id: number;
   /** Name that the client gave to its connection. */
   name: Buffer;
   protocol: Protocol;
-  /** The user of the connection, and what it may do. */
+  /** The user of the connection, and its rights. */
   readonly access: RespAccess;
-  /** The pages that the client's commands reach. Throws {@link CommandError} if there are none. */
+  /** The pages that the client's commands access. Throws {@link CommandError} if there are none. */
   readonly pages: RespPages;
   readonly facts: RespFacts;
   /** Aborted when the connection is closed. */
   readonly signal: AbortSignal;
-  /** Lets other clients have their turn between two steps of a long command; undefined: none need it now. */
+  /** Lets other clients take their turn between two steps of a long command; undefined if none needs it now. */
   readonly goOn: () => Promise<void> | undefined;
   /**
-   * The time of commands that are carried out together, the first of which is given; over when the client has ended the
-   * connection.
+   * Returns the time of commands that are executed together; `first` is the first of them. It is over when the client
+   * has ended the connection.
    */
   timeOf(first: RespCommand): CommandTime;
   answer(value: Answer): void;
-  /** Adds bytes to the answers as they are. */
+  /** Adds raw bytes to the answers. */
   addBytes(bytes: Uint8Array): void;
   /** Answers an error; the text begins with its code. */
   fail(text: string): void;
-  /** Carries out reads whose values are sent as they come. */
+  /** Executes reads whose values are sent as they arrive. */
   send(reads: Parameters<RespPages['send']>[0]): Promise<void>;
   /** Counts an ended command. */
   count(spec: CommandSpec, result: CommandResult): void;
-  /** Counts keys that were looked up, and those that have a value. */
+  /** Counts keys that were looked up, and how many of them have a value. */
   countLookup(asked: number, found: number): void;
   /** Ends the connection when all answers have been sent. */
   quit(): void;
 }
 
-/** What a client may ask about the node. */
+/** Facts about the node that a client may ask for. */
 export interface RespFacts {
   readonly nodeId: string;
   readonly packageVersion: string;
   readonly processId: number;
   readonly port: number;
   readonly uptimeS: () => number;
-  /** The date by which clients give expiries, in milliseconds since 1970. */
+  /** Date against which clients state expiries, in milliseconds since 1970. */
   readonly dateMs: () => number;
   readonly clients: () => number;
   readonly commands: () => number;
@@ -75,56 +75,56 @@ export interface RespFacts {
   readonly poolEntries: () => number;
 }
 
-/** Carries out commands of one kind that lie next to each other, and answers each in order. */
+/** Executes consecutive commands of one kind, and answers each in order. */
 export type BatchRun = (commands: readonly RespCommand[], session: RespSession) => Promise<void>;
 
-/** A kind of commands that are carried out together. */
+/** A kind of command of which several are executed together. */
 export interface Batch {
-  /** Whether answers are sent while it runs, so that a failure cannot be answered any more. */
+  /** Whether answers are sent while the batch runs, so that a failure can no longer be answered. */
   readonly isStreamed?: boolean;
   readonly run: BatchRun;
 }
 
-/** One command. Exactly one of `run` and `batch` is there. */
+/** One command. Exactly one of `run` and `batch` is set. */
 export interface CommandSpec {
   readonly name: string;
-  /** Number of words with the name; negative: at least so many. */
+  /** Number of words including the name; if negative, the minimum. */
   readonly arity: number;
   readonly summary: string;
   readonly group: 'string' | 'generic' | 'connection' | 'server';
   readonly flags: readonly string[];
-  /** The right that a user needs for it; undefined: it concerns only the connection itself. */
+  /** The right that a user needs for it; undefined if it concerns only the connection itself. */
   readonly right: Right | undefined;
   /** Positions of the first and the last key, and the step; all 0 without keys. */
   readonly keys: readonly [first: number, last: number, step: number];
-  /** Answers the command. An error that it throws is answered. */
+  /** Executes and answers the command. An error that it throws is sent as the answer. */
   readonly run?: (args: readonly RespArgument[], session: RespSession) => Promise<void> | void;
   readonly batch?: Batch;
-  /** Whether a client that has not authenticated itself may send it. */
+  /** Whether an unauthenticated client may send it. */
   readonly isOpen?: boolean;
 }
 
 /** An error that a command answers with; the text begins with its code. */
 export class CommandError extends Error {}
 
-/** The argument as text; one that was dropped is empty. */
+/** Returns the argument as text; empty for one that was dropped. */
 export function textOf(argument: RespArgument | undefined): string {
   return argument?.toString() ?? '';
 }
 
-/** The argument as the name of a command or an option. */
+/** Returns the argument as the name of a command or an option. */
 export function wordOf(argument: RespArgument | undefined): string {
   return argument === null || argument === undefined || argument.length > 64
     ? ''
     : argument.toString('latin1').toLowerCase();
 }
 
-/** Whether a command changes what others see. */
+/** Whether a command changes what other clients see. */
 export function isChange({ flags }: CommandSpec): boolean {
   return flags.includes('write');
 }
 
-/** What a client is told of an error that has ended a command. */
+/** Returns the text that a client gets for an error of a command. */
 export function textOfError(error: unknown): string {
   if (error instanceof CommandError) return error.message;
   if (error instanceof ClosedError) return 'ERR the node is closing';

@@ -11,7 +11,7 @@ const NO_PASSWORD =
 const HELLO_NEEDS_AUTH =
   'NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used ' +
   'to authenticate the client and select the RESP protocol version at the same time';
-/** Characters of a connection's name: no spaces, and nothing that is not printable. */
+/** Allowed characters in the name of a connection: printable ASCII without spaces. */
 const NAME = /^[!-~]*$/;
 
 function ping([message]: readonly RespArgument[], session: RespSession): void {
@@ -113,7 +113,7 @@ const onOrOff = (words: readonly RespArgument[], session: RespSession): void => 
   session.addBytes(OK);
 };
 
-/** CLIENT has a few subcommands that clients send by themselves. */
+/** The CLIENT subcommands that client libraries send on their own. */
 const CLIENT: ReadonlyMap<string, Subcommand> = new Map<string, Subcommand>([
   [
     'setname',
@@ -172,7 +172,7 @@ function acl([word]: readonly RespArgument[], session: RespSession): void {
   session.answer(session.access.name);
 }
 
-/** The answer to a command of a client that has not authenticated itself. */
+/** The answer to a command of an unauthenticated client. */
 export const NO_AUTH = 'NOAUTH Authentication required.';
 
 /** Commands about the connection. */

@@ -3,7 +3,7 @@ import { OK } from '../wire/resp-answers.js';
 import type { RespArgument } from '../wire/resp-parser.js';
 import { CommandError, type CommandSpec, type RespFacts, type RespSession, textOf, wordOf } from './command.js';
 
-/** The version of Redis whose answers these are; some clients look at it before they use a command. */
+/** The Redis version that is reported; some clients check it before they use a command. */
 export const REDIS_VERSION = '7.0.0';
 
 /** The longest pattern of CONFIG GET. */
@@ -70,7 +70,7 @@ function config([word, ...patterns]: readonly RespArgument[], session: RespSessi
 /** Whether a name matches a pattern in which `*` stands for any characters and `?` for one. */
 function matches(name: string, pattern: string): boolean {
   if (pattern.length > PATTERN_MAX_CHARACTERS) return false;
-  // Positions up to which the pattern matches; each character of it makes new ones, so no pattern takes long.
+  // Positions in the name up to which the pattern matches so far. There are few of them, so no pattern takes long.
   let ends = new Set([0]);
   for (const character of pattern) {
     const next = new Set<number>();
@@ -87,7 +87,7 @@ async function dbsize(_args: readonly RespArgument[], session: RespSession): Pro
   session.answer(await session.pages.count(session.signal));
 }
 
-/** FLUSHDB and FLUSHALL, which are the same with one database. */
+/** FLUSHDB and FLUSHALL. They are the same, because there is only one database. */
 async function flush(args: readonly RespArgument[], session: RespSession): Promise<void> {
   if (args.length > 1 || (args.length === 1 && !['async', 'sync'].includes(wordOf(args[0])))) {
     throw new CommandError('ERR syntax error');

@@ -16,7 +16,8 @@ import {
 } from './command.js';
 
 /**
- * Options of SET that say when the value expires: the milliseconds of their unit, and whether they count from 1970 on.
+ * Options of SET that state when the value expires: the milliseconds of their unit, and whether the number counts from
+ * 1970.
  */
 const EXPIRIES: ReadonlyMap<string, ExpiryUnit> = new Map([
   ['ex', { unitMs: 1000, isDate: false }],
@@ -25,11 +26,12 @@ const EXPIRIES: ReadonlyMap<string, ExpiryUnit> = new Map([
   ['pxat', { unitMs: 1, isDate: true }],
 ]);
 
-/** Options of SET that Redis has and meshcache has not. */
+/** Options of SET that Redis has and meshcache does not support. */
 const REFUSED: ReadonlySet<string> = new Set(['keepttl', 'nx', 'xx', 'get']);
 
 /**
- * A whole number as Redis takes it, without leading zeros, a plus sign or spaces. One of 64 bits has at most 19 digits.
+ * A whole number as Redis accepts it, without leading zeros, plus sign or spaces. A 64-bit number has at most 19
+ * digits.
  */
 const WHOLE_NUMBER = /^(?:0|-?[1-9]\d{0,18})$/;
 
@@ -38,17 +40,17 @@ const INTEGER_MAX = 2n ** 63n - 1n;
 /** How an option states an expiry. */
 interface ExpiryUnit {
   readonly unitMs: number;
-  /** Whether the number is a time since 1970, and not from now on. */
+  /** Whether the number is a time since 1970 rather than from now. */
   readonly isDate: boolean;
 }
 
-/** An argument that is a key. Keys are not dropped: only values are as large as that. */
+/** Returns an argument that is a key. Keys are never dropped, because only values are that large. */
 function keyOf(argument: RespArgument | undefined): Buffer {
   if (argument === null || argument === undefined) throw new CommandError('ERR no memory for a key of this length');
   return argument;
 }
 
-/** How a call with many keys ends early, and goes on. */
+/** Returns how a call with many keys is aborted, and how it lets others take their turn. */
 function stepsOf({ signal, goOn }: RespSession): StepOptions {
   return { signal, goOn };
 }
@@ -81,7 +83,7 @@ const READS: Batch = {
   },
 };
 
-/** SET, SETEX, PSETEX and MSET; a command is answered with nil unless all of its values are set. */
+/** SET, SETEX, PSETEX and MSET. The answer is nil unless all values of the command are set. */
 const WRITES: Batch = {
   async run(commands, session) {
     const writes: ValueWrite[] = [];
@@ -109,7 +111,7 @@ interface WritePlan {
   readonly error?: string;
 }
 
-/** The milliseconds of the unit in which these commands state an expiry, in front of the value. */
+/** Milliseconds of the unit in which these commands state an expiry, before the value. */
 const EXPIRY_UNIT_MS: ReadonlyMap<string, number> = new Map([
   ['setex', 1000],
   ['psetex', 1],
@@ -137,7 +139,7 @@ function planWrites({ spec, args }: RespCommand, writes: ValueWrite[], dateMs: n
   }
 }
 
-/** Asks for all keys of commands that lie next to each other at once, and answers each with a number. */
+/** Asks for all keys of consecutive commands at once, and answers each command with a number. */
 function counting(
   count: (keys: readonly Buffer[], session: RespSession, time: CallTime) => Promise<readonly number[]>,
 ): Batch {
@@ -162,14 +164,14 @@ function counting(
   };
 }
 
-/** EXISTS; it answers how many of its keys have a value, so that each key is a lookup of its own. */
+/** EXISTS. It counts the keys that have a value, so each key counts as a lookup of its own. */
 const EXISTS = counting(async (keys, session) => {
   const flags = await session.pages.exists(keys, session);
   session.countLookup(keys.length, flags.filter((isThere) => isThere).length);
   return flags.map(Number);
 });
 
-/** DEL and UNLINK: 1 for each key that had a value, NaN if a node has not confirmed that it is gone. */
+/** DEL and UNLINK. The result is 1 for each key that had a value, NaN if a node has not confirmed the deletion. */
 const DELETES = counting((keys, session, time) => session.pages.delete(keys, { ...stepsOf(session), time }));
 
 async function strlen([key]: readonly RespArgument[], session: RespSession): Promise<void> {
@@ -181,7 +183,7 @@ async function isThere(key: RespArgument | undefined, session: RespSession): Pro
   return there === true;
 }
 
-/** TTL and PTTL: the time until a value expires, -1 for one that does not, -2 for one that is not there. */
+/** TTL and PTTL: the time until a value expires, -1 if it does not expire, -2 if there is no value. */
 function timeToLive(unitMs: number): Required<CommandSpec>['run'] {
   return async ([key], session) => {
     const leftMs = await session.pages.remainingMs(storeKeyOf(keyOf(key)), session.signal);
@@ -329,9 +331,9 @@ export const VALUE_COMMANDS: readonly CommandSpec[] = [
 ];
 
 /**
- * Reads what follows the value of a SET; the one place for its options. Returns the milliseconds after which the value
- * is expired, 1 for a time that has passed; undefined: never. A client that asks for something that would not happen
- * gets an error: throws `CommandError`.
+ * Parses everything after the value of a SET; all its options are handled here. Returns the milliseconds until the
+ * value expires, 1 for a time in the past, undefined for never. Throws `CommandError` for an option that would have no
+ * effect.
  */
 function expiryOfSet(options: readonly RespArgument[], dateMs: number): number | undefined {
   let expiry: { readonly argument: RespArgument | undefined; readonly unit: ExpiryUnit } | undefined;
@@ -350,7 +352,7 @@ function expiryOfSet(options: readonly RespArgument[], dateMs: number): number |
 }
 
 /**
- * Milliseconds from now on until an expiry that a client has stated; 1 for a time that has passed. Throws
+ * Returns the milliseconds from now until an expiry that a client has stated; 1 for a time in the past. Throws
  * `CommandError`.
  */
 function expiryOf(
@@ -366,6 +368,6 @@ function expiryOf(
   if (value <= 0n) throw new CommandError(`ERR invalid expire time in '${command}' command`);
   const ms = Number(value) * unitMs - (isDate ? dateMs : 0);
   if (ms <= EXPIRY_MAX_MS) return Math.max(1, ms);
-  // Redis takes what fits into 64 bits.
+  // Redis would accept every expiry that fits into 64 bits.
   throw new CommandError(`ERR invalid expire time in '${command}' command: a value expires after ten years at most`);
 }

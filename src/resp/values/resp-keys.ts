@@ -3,20 +3,20 @@ import { createHash } from 'node:crypto';
 import { KEY_MAX_BYTES } from '../../base/limits.js';
 import type { StepKeys } from '../../store/call/key-steps.js';
 
-/** First character of the store's keys that stand for other Redis keys than themselves. */
+/** First character of store keys that encode a different Redis key. */
 const ESCAPE = '\u0001';
 const ESCAPE_BYTE = 0x01;
-/** Four bytes of text hold three of a key; the escape takes two more. */
+/** Longest binary key: base64url takes four bytes for three, and the escape takes two. */
 const BINARY_MAX_BYTES = Math.floor(((KEY_MAX_BYTES - 2) / 4) * 3);
 
 /**
- * The key in the store for a key of Redis, which is any bytes. Different keys have different texts:
+ * Returns the store key for a Redis key, which may be any bytes. Different keys have different store keys:
  *
  *       UTF-8 text of at most KEY_MAX_BYTES that does not begin with 01      itself
  *       other bytes, if there is room for their base64url                    01 `b` base64url
  *       the rest                                                             01 `h` SHA-256 in hexadecimal digits
  *
- * Two of the last kind differ as long as nobody finds two texts with one SHA-256.
+ * Two keys of the last kind differ unless two texts with the same SHA-256 are found.
  */
 export function storeKeyOf(key: Buffer): string {
   if (key.length <= KEY_MAX_BYTES && key[0] !== ESCAPE_BYTE && isUtf8(key)) return key.toString();
@@ -24,10 +24,10 @@ export function storeKeyOf(key: Buffer): string {
   return `${ESCAPE}h${createHash('sha256').update(key).digest('hex')}`;
 }
 
-/** The keys of a command, of which those in the store are made step by step. */
+/** The keys of a command; their store keys are computed step by step. */
 export class ArgumentKeys implements StepKeys {
   readonly #args: readonly Buffer[];
-  /** Where each argument would begin if they lay one behind the other, and where the last one would end. */
+  /** Where each argument would begin if they were concatenated, and where the last one would end. */
   readonly #starts: Float64Array;
 
   constructor(args: readonly Buffer[]) {
@@ -48,7 +48,7 @@ export class ArgumentKeys implements StepKeys {
     return (this.#starts[end] as number) - (this.#starts[start] as number);
   }
 
-  /** Any bytes are a key. */
+  /** Accepts everything, because any bytes are a valid key. */
   check(): void {}
 
   slice(start: number, end: number): string[] {
@@ -57,8 +57,8 @@ export class ArgumentKeys implements StepKeys {
 }
 
 /**
- * The page that stands for the empty value: a page has at least one byte. A value with just these bytes is not stored,
- * so that no other value is taken for the empty one.
+ * The page that stands for the empty value, because a page has at least one byte. A value with exactly these bytes is
+ * not stored, so that it cannot be mistaken for the empty one.
  */
 export const EMPTY_VALUE: Buffer = Buffer.of(
   ...[0xa3, 0xf1, 0xc0, 0x7e, 0x5b, 0xd9, 0x4d, 0x0e, 0x88, 0x66, 0xf2, 0xd1, 0x1b, 0x5e, 0x9a, 0x47],

@@ -7,32 +7,35 @@ import type { ServedConnection } from '../../net/served/served-connection.js';
 import type { ServedPage } from '../../pool/published-pool.js';
 import { CRLF } from '../wire/resp-answers.js';
 
-/** A page that is sent from where it lies, and what is sent before it. */
+/** A page that is sent directly from its memory, and the bytes to send before it. */
 export interface ServedPart {
   readonly head: Buffer;
   readonly page: ServedPage;
 }
 
-/** Bytes of small answers that are collected before they are written. */
+/** Most bytes of small answers that are collected before they are written. */
 const COLLECT_MAX_BYTES = 64 * 2 ** 10;
 const HELD_UP = 'the client holds up a page that is being set';
 
 /**
  * The answers to one client, in order. Small ones are collected and written together. Large values are given to the
- * socket slice by slice, each when the one before has been taken by the system: nothing that was not taken is read from
- * any more when the connection is closed.
+ * socket slice by slice, each after the system has taken the one before. When the connection is closed, nothing reads
+ * from the remaining memory any more.
  */
 export class RespOutput {
   readonly #socket: Connection;
   readonly #served: ServedConnection;
   readonly #clock: Clock;
   readonly #budget: ByteBudget;
-  /** The connection whose share of memory answers take. */
+  /** The sharer whose share of memory is used for answers. */
   readonly sharer: Sharer;
   #collected: Uint8Array[] = [];
   #collectedBytes = 0;
 
-  /** `memory`: for what is left of pages that are wanted while they are sent, and whose share of it is taken. */
+  /**
+   * `memory` is the budget for copies of pages that are to be replaced while they are sent, and the sharer whose share
+   * is used.
+   */
   constructor(
     socket: Connection,
     served: ServedConnection,
@@ -46,7 +49,7 @@ export class RespOutput {
     this.sharer = memory.sharer;
   }
 
-  /** Bytes that the client has not taken yet. */
+  /** Bytes that the client has not received yet. */
   get waitingBytes(): number {
     return this.#served.waitingBytes + this.#collectedBytes;
   }
@@ -56,7 +59,7 @@ export class RespOutput {
     return this.waitingBytes > RESP_OUTPUT_MAX_BYTES;
   }
 
-  /** Adds a part of an answer, which must not change any more. */
+  /** Adds a part of an answer. The bytes must not change afterwards. */
   add(bytes: Uint8Array): void {
     if (this.#served.isClosed) return;
     this.#collected.push(bytes);
@@ -64,7 +67,7 @@ export class RespOutput {
     if (this.#collectedBytes >= COLLECT_MAX_BYTES) this.flush();
   }
 
-  /** Writes what was collected. */
+  /** Writes the collected bytes. */
   flush(): void {
     if (this.#collectedBytes === 0 || this.#served.isClosed) return;
     const bytes = this.#collectedBytes;
@@ -81,7 +84,7 @@ export class RespOutput {
     this.#served.wrote();
   }
 
-  /** Resolves when little enough waits for the client; false: the connection is closed. */
+  /** Resolves when there is room for more answers; with false if the connection is closed. */
   async room(): Promise<boolean> {
     if (this.isFull) {
       this.flush();
@@ -90,16 +93,16 @@ export class RespOutput {
     return !this.#served.isClosed;
   }
 
-  /** Sends a value that belongs to the caller until this resolves; false: the connection is closed. */
+  /** Sends a value, whose memory is in use until this resolves. Resolves with false if the connection is closed. */
   sendValue(head: string, value: Uint8Array): Promise<boolean> {
     this.#collect(Buffer.from(head));
     return this.#send(slicesOf([value], value.length), () => {});
   }
 
   /**
-   * Sends a page from where it lies, and releases it as soon as the system has taken all of it, or the connection is
-   * closed. If somebody sets the page meanwhile, what is left is copied, so that only the slice under way is waited
-   * for.
+   * Sends a page directly from its memory. Releases it as soon as the system has taken all of it, or the connection is
+   * closed. If the page is set again in the meantime, the rest is copied, so that the writer waits only for the slice
+   * in progress.
    */
   async sendServed(head: Buffer, page: ServedPage): Promise<boolean> {
     const slices = slicesOf(page.views, page.length);
@@ -112,13 +115,13 @@ export class RespOutput {
       isCopied = giveBack !== undefined;
       cancelGrace = this.#limitGrace();
     };
-    // Somebody may have begun to wait while the page was checked.
+    // A writer may have begun to wait while the page was checked.
     if (page.isWanted) page.onWanted();
     try {
       this.#collect(head);
       return await this.#send(slices, (count) => {
         sentCount = count + 1;
-        // What was given to the socket before has been taken by now.
+        // The system has taken everything that was given to the socket before.
         if (isCopied) page.release();
         if (isCopied) cancelGrace();
       });
@@ -129,7 +132,7 @@ export class RespOutput {
     }
   }
 
-  /** {@link sendServed} of several pages that are one slice together. */
+  /** Like {@link sendServed}, for several pages that make one slice together. */
   async sendTogether(parts: readonly ServedPart[]): Promise<boolean> {
     const cancels: (() => void)[] = [];
     for (const { page } of parts) {
@@ -147,23 +150,27 @@ export class RespOutput {
     }
   }
 
-  /** Drops what was collected. */
+  /** Drops the collected bytes. */
   close(): void {
     this.#takeCollected();
   }
 
-  /** Closes the connection in time unless that is cancelled: somebody waits for a page that is being sent. */
+  /**
+   * Closes the connection after a grace period unless cancelled, because a writer waits for a page that is being sent.
+   */
   #limitGrace(): () => void {
     return this.#clock.after(POOL_SERVED_GRACE_MS, () => this.#served.close(HELD_UP));
   }
 
-  /** Adds the beginning of a value that follows at once, and is written together with it. */
+  /** Adds the beginning of a value, which is written together with the value itself. */
   #collect(bytes: Uint8Array): void {
     this.#collected.push(bytes);
     this.#collectedBytes += bytes.length;
   }
 
-  /** Copies the slices from one on, if there is memory for them; returns a function that gives it back. */
+  /**
+   * Copies the slices from index `from` on, if there is memory for them. Returns a function that releases the memory.
+   */
   #copyRest(slices: Uint8Array[][], from: number): (() => void) | undefined {
     const bytes = slices.slice(from).reduce((sum, slice) => sum + bytesOf(slice), 0);
     let isGranted = false;
@@ -178,7 +185,7 @@ export class RespOutput {
     return giveBack;
   }
 
-  /** Writes slice by slice; `onNext` is called before each slice, when those before it have been taken. */
+  /** Writes slice by slice. `onNext` is called before each slice, when the system has taken all earlier ones. */
   async #send(slices: readonly Uint8Array[][], onNext: (index: number) => void): Promise<boolean> {
     for (let i = 0; i < slices.length && !this.#served.isClosed; i++) {
       onNext(i);
@@ -198,8 +205,8 @@ export class RespOutput {
 }
 
 /**
- * Splits bytes into slices of RESP_SLICE_BYTES or more, and less than twice as much. Each is a list of views, and large
- * enough for a socket to tell when it has been taken.
+ * Splits bytes into slices of at least RESP_SLICE_BYTES and less than twice that. Each slice is a list of views, large
+ * enough for a socket to report when it has been taken.
  */
 function slicesOf(views: readonly Uint8Array[], totalBytes: number): Uint8Array[][] {
   const slices: Uint8Array[][] = [[]];

@@ -17,7 +17,7 @@ import { bulkHead, CRLF } from '../wire/resp-answers.js';
 import { ArgumentKeys, EMPTY_VALUE, isEmptyValue, storeKeyOf } from './resp-keys.js';
 import type { RespOutput, ServedPart } from './resp-output.js';
 
-/** One value that is to be sent. */
+/** One value to send. */
 export interface ValueRead {
   /** The key in the store. */
   readonly key: string;
@@ -27,57 +27,54 @@ export interface ValueRead {
   readonly onDone: (isHit: boolean) => void;
 }
 
-/** Where the values go. */
+/** Destination of values that are read. */
 export interface ValueSink {
   readonly output: RespOutput;
-  /** The answer for a value that is not there. */
+  /** The answer for a missing value. */
   readonly nil: Uint8Array;
   readonly signal: AbortSignal;
 }
 
-/** One value that is to be set. */
+/** One value to set. */
 export interface ValueWrite {
-  /** The key as the client has sent it. */
+  /** The key as the client sent it. */
   readonly key: Buffer;
-  /** The value; null: it was dropped when it was received. */
+  /** The value; null if it was dropped on receipt. */
   readonly value: Uint8Array | null;
-  /** Milliseconds after which the value is expired; undefined: it does not expire. */
+  /** Milliseconds until the value expires; undefined if it does not expire. */
   readonly expiresInMs?: number | undefined;
 }
 
-/** How a call with many keys ends early, and goes on. */
+/** How a call with many keys is aborted, and how it lets others take their turn. */
 export interface StepOptions {
   readonly signal: AbortSignal;
-  /** Lets other clients have their turn between two steps; undefined: none need it now. */
+  /** Lets other clients take their turn between two steps; undefined if none needs it now. */
   readonly goOn: () => Promise<void> | undefined;
 }
 
-/** How long a call that changes values may take. */
+/** Time limits of a call that changes values. */
 export interface ChangeOptions extends StepOptions {
   readonly time: CallTime;
 }
 
 const POOL = '';
 
-/**
- * The pages of the Redis door's namespace, by their keys in the store. Reads send what they find in the order in which
- * it was asked for.
- */
+/** The pages of the Redis door's namespace, by their store keys. Reads send the values in the order of the request. */
 export class RespPages {
   readonly #pages: StoredPages;
   readonly #budget: ByteBudget;
   readonly #clock: Pick<Clock, 'yield'>;
-  /** The turn of the large copy that was asked for last. */
+  /** Resolves at the turn of the last requested large copy. */
   #turn: Promise<void> = Promise.resolve();
 
-  /** `budget`: memory for values that are copied because they cannot be sent from where they lie. */
+  /** `budget` is memory for values that are copied, because they cannot be sent directly from their memory. */
   constructor(pages: StoredPages, budget: ByteBudget, clock: Pick<Clock, 'yield'>) {
     this.#pages = pages;
     this.#budget = budget;
     this.#clock = clock;
   }
 
-  /** Sends values, or that they are not there. Ends early when the connection is closed. */
+  /** Sends values, or nil for missing ones. Stops early when the connection is closed. */
   async send(reads: readonly ValueRead[], sink: ValueSink): Promise<void> {
     const lengths = this.#pages.lengthsHere(reads.map(({ key }) => key));
     for (let at = 0; at < reads.length; ) {
@@ -95,7 +92,7 @@ export class RespPages {
     }
   }
 
-  /** Sets values; one result for each. Of two values for one key the later one stays. */
+  /** Sets values; returns one result for each. If a key has two values, the later one wins. */
   async set(writes: readonly ValueWrite[], options: ChangeOptions): Promise<boolean[]> {
     const results = new Array<boolean>(writes.length).fill(false);
     for (let start = 0; start < writes.length; ) {
@@ -128,21 +125,21 @@ export class RespPages {
     }
   }
 
-  /** Milliseconds until a value expires; Infinity: it does not; null: it is not there. */
+  /** Returns the milliseconds until a value expires; Infinity if it does not expire; null if there is no value. */
   async remainingMs(key: string, signal: AbortSignal): Promise<number | null> {
     const [leftMs = null] = await this.#pages.remainingMs([key], { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS });
     return leftMs;
   }
 
-  /** Which of the keys have a value. */
+  /** Returns for each key whether it has a value. */
   exists(keys: readonly Buffer[], { signal, goOn }: StepOptions): Promise<boolean[]> {
     const options = { pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS };
     return inKeySteps(new ArgumentKeys(keys), { goOn }, (some) => this.#pages.exists(some, options));
   }
 
   /**
-   * Deletes values. 1 for each key that had a value, 0 for others, also when a key is there again; NaN: not every node
-   * has confirmed it.
+   * Deletes values. The result is 1 for each key that had a value, 0 for others and for repeated keys, and NaN if not
+   * every node has confirmed the deletion.
    */
   delete(keys: readonly Buffer[], { goOn, ...change }: ChangeOptions): Promise<number[]> {
     const options = { pool: POOL, ...change, timeoutMs: RESP_DEADLINE_MS };
@@ -163,11 +160,11 @@ export class RespPages {
     });
   }
 
-  /** Length of a value; null: it is not there. */
+  /** Returns the length of a value; null if there is none. */
   async lengthOf(key: string, signal: AbortSignal): Promise<number | null> {
     const [here = null] = this.#pages.lengthsHere([key]);
     if (here !== null && here !== EMPTY_VALUE.length) return here;
-    // Only a value that may stand for the empty one is read; of others the directory knows the length.
+    // Only a value that may stand for the empty one is read; the directory knows the length of all others.
     const { copies, nextBytes } = await this.#pages.getFirstCopies([key], {
       pool: POOL,
       signal,
@@ -179,7 +176,7 @@ export class RespPages {
     return copy === null ? null : isEmptyValue(copy) ? 0 : copy.length;
   }
 
-  /** Number of values that this node has, in its pool and on its disk. */
+  /** Counts the values that this node has in its pool and on its disk. */
   async count(signal: AbortSignal): Promise<number> {
     let count = 0;
     const slices = this.#pages.keysInSlices({ pool: POOL, signal, timeoutMs: RESP_DEADLINE_MS });
@@ -187,12 +184,12 @@ export class RespPages {
     return count;
   }
 
-  /** Drops what this node has. */
+  /** Drops all values that this node has. */
   clear(signal: AbortSignal): Promise<void> {
     return this.#pages.clear([], { signal, timeoutMs: RESP_DEADLINE_MS });
   }
 
-  /** Sends large values from the pool: one, or several that fit in a slice. Returns the position behind them. */
+  /** Sends large values from the pool: one, or several that fit in a slice. Resolves with the position after them. */
   async #sendLarge(
     reads: readonly ValueRead[],
     { lengths, start }: { readonly lengths: readonly (number | null)[]; readonly start: number },
@@ -209,7 +206,7 @@ export class RespPages {
     return start + parts.length;
   }
 
-  /** Holds large values from a position on: one, or several that fit in a slice; none if the first cannot be held. */
+  /** Holds large values from `start` on: one, or several that fit in a slice; none if the first cannot be held. */
   async #serve(
     reads: readonly ValueRead[],
     { lengths, start }: { readonly lengths: readonly (number | null)[]; readonly start: number },
@@ -236,8 +233,8 @@ export class RespPages {
   }
 
   /**
-   * Copies small values from the pool straight into their answer; false: one of them has changed meanwhile, and nothing
-   * is sent.
+   * Copies small values from the pool straight into their answer. Resolves with false, and sends nothing, if one of
+   * them has changed in the meantime.
    */
   async #sendLocal(reads: readonly ValueRead[], lengths: readonly number[], sink: ValueSink): Promise<boolean> {
     const heads = reads.map(({ head }, i) => {
@@ -261,14 +258,14 @@ export class RespPages {
       signal: sink.signal,
       timeoutMs: RESP_DEADLINE_MS,
     });
-    // An empty value has another head.
+    // An empty value needs another head.
     if (isRead.includes(false) || targets.some(isEmptyValue)) return false;
     for (const { onDone } of reads) onDone(true);
     sink.output.add(answer);
     return true;
   }
 
-  /** Reads copies of values, from wherever they are, and sends them. */
+  /** Reads copies of values, wherever they are, and sends them. */
   async #sendCopies(reads: readonly ValueRead[], sink: ValueSink): Promise<void> {
     const { output, signal } = sink;
     for (let at = 0; at < reads.length; ) {
@@ -305,7 +302,7 @@ export class RespPages {
     }
   }
 
-  /** Reads a copy of any length, in memory of the budget; null: a miss. */
+  /** Reads a copy of any length into memory of the budget; null if it is a miss. */
   async #copyOf(
     key: string,
     { signal, output }: ValueSink,
@@ -323,7 +320,7 @@ export class RespPages {
         const { copies, nextBytes } = await this.#pages.getFirstCopies([key], { ...options, maxBytes });
         if (copies[0] === null) return null;
         value = copies[0];
-        // The value was replaced by a longer one meanwhile.
+        // The value has been replaced by a longer one in the meantime.
         maxBytes = nextBytes;
       } finally {
         if (value === undefined) giveBack();
@@ -334,15 +331,15 @@ export class RespPages {
   }
 
   /**
-   * Waits for a turn of the event loop in which no other large copy begins. Connections that end give their memory to
-   * others, all at once, which may have ended as well.
+   * Waits for a turn of the event loop in which no other large copy begins. Connections that end pass on their memory
+   * all at once, perhaps to connections that have ended as well.
    */
   #nextTurn(): Promise<void> {
     this.#turn = this.#turn.then(() => this.#clock.yield());
     return this.#turn;
   }
 
-  /** Waits for memory of the budget; resolves with a function that gives it back. A closed connection does not wait. */
+  /** Waits for memory of the budget. Resolves with a function that releases it. A closed connection does not wait. */
   #granted(bytes: number, sharer: Sharer, signal: AbortSignal): Promise<() => void> {
     return new Promise((resolve) => {
       let giveBack = (): void => {};
@@ -360,12 +357,14 @@ export class RespPages {
   }
 }
 
-/** Whether a value is stored: there was memory for it, and it does not stand for another one. */
+/** Whether a value can be stored: it was not dropped, and it does not have the bytes that stand for the empty value. */
 function isKept(value: Uint8Array | null): boolean {
   return value !== null && !isEmptyValue(value);
 }
 
-/** The end of the values from `start` on that are set at a time: few, with short keys, all with the same expiry. */
+/**
+ * Returns the end of the writes from `start` on that form one step: few, with short keys, and all with the same expiry.
+ */
 function endOfWrites(writes: readonly ValueWrite[], start: number): number {
   const { expiresInMs } = writes[start] as ValueWrite;
   const size = new KeyStepSize({ maxCount: CLIENT_SET_STEP_KEYS });
@@ -377,7 +376,7 @@ function endOfWrites(writes: readonly ValueWrite[], start: number): number {
   return end;
 }
 
-/** The end of the values from `start` on that are small and in the pool, or that are all not in the pool. */
+/** Returns the end of the values from `start` on that are all small and in the pool, or all not in the pool. */
 function endOfRun(lengths: readonly (number | null)[], start: number): number {
   const isHere = lengths[start] !== null;
   let bytes = 0;
@@ -404,7 +403,7 @@ function addCopy({ head, onDone }: ValueRead, copy: Uint8Array | null, { output,
   output.add(CRLF);
 }
 
-/** A page of bytes that no transport reads or writes. */
+/** Returns a page of bytes that no transport reads or writes. */
 function pageOf(value: Uint8Array): CallerPage {
   const bytes = value.length === 0 ? EMPTY_VALUE : value;
   return { ranges: [], views: [bytes], length: bytes.length };

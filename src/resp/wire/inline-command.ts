@@ -9,8 +9,8 @@ const ESCAPES: ReadonlyMap<number, number> = new Map([
 ]);
 
 /**
- * Splits a line into words as Redis does: words may be in quotes, and in double quotes a backslash stands before
- * special characters or `xHH`. Undefined: a quote is missing, or something follows one.
+ * Splits a line into words as Redis does. Words may be in quotes; in double quotes, a backslash precedes special
+ * characters or `xHH`. Returns undefined if a quote is missing or something follows a closing one.
  */
 export function splitInline(line: Buffer): Buffer[] | undefined {
   const words: Buffer[] = [];
@@ -34,7 +34,7 @@ export function splitInline(line: Buffer): Buffer[] | undefined {
   }
 }
 
-/** Adds what is in the quotes that begin at `start`; returns the position behind them, where a word must end. */
+/** Adds the contents of the quotes that begin at `start`. Returns the position after them, where the word must end. */
 function quoted(line: Buffer, start: number, word: number[]): number | undefined {
   const quote = line[start] as number;
   for (let at = start + 1; at < line.length; at++) {
@@ -63,8 +63,8 @@ function quoted(line: Buffer, start: number, word: number[]): number | undefined
 }
 
 /**
- * Whether a line is of the head of an HTTP request: a page in somebody's browser must not have the commands in its body
- * carried out. Besides the request line these are the words by which Redis knows one.
+ * Whether a line belongs to the head of an HTTP request: a web page must not be able to make a browser send commands in
+ * a request body. Besides the request line, this checks the words by which Redis detects HTTP.
  */
 export function isHttpRequest(words: readonly Buffer[]): boolean {
   const [first, last] = [words[0], words.at(-1)].map((word) => word?.toString('latin1').toLowerCase() ?? '');

@@ -7,48 +7,48 @@ const NIL_3 = Buffer.from('_\r\n');
 /** The answer `OK`. */
 export const OK: Buffer = Buffer.from('+OK\r\n');
 
-/** A value of an answer, as a command states it. */
+/** A value of an answer, as a command returns it. */
 export type Answer =
   | string
   | number
   | null
   | Uint8Array
   | readonly Answer[]
-  /** A status, which stands on a line. */
+  /** A status, which takes one line. */
   | { readonly status: string }
-  /** Pairs; RESP2 has them as an array. */
+  /** Pairs. RESP2 sends them as an array. */
   | { readonly map: readonly (readonly [Answer, Answer])[] }
-  /** Distinct values; RESP2 has them as an array. */
+  /** Distinct values. RESP2 sends them as an array. */
   | { readonly set: readonly Answer[] }
-  /** A text for people, with its format; RESP2 has it as a string. */
+  /** A text for people, with its format. RESP2 sends it as a string. */
   | { readonly verbatim: string };
 
-/** The beginning of a bulk string. */
+/** Returns the beginning of a bulk string. */
 export function bulkHead(bytes: number): string {
   return `$${bytes}\r\n`;
 }
 
-/** The beginning of an array. */
+/** Returns the beginning of an array. */
 export function arrayHead(count: number): Buffer {
   return Buffer.from(`*${count}\r\n`);
 }
 
-/** The answer that there is no value. */
+/** Returns the answer for a missing value. */
 export function nilOf(protocol: Protocol): Buffer {
   return protocol === 2 ? NIL_2 : NIL_3;
 }
 
-/** An integer. */
+/** Encodes an integer. */
 export function integer(value: number): Buffer {
   return Buffer.from(`:${value}\r\n`);
 }
 
-/** An error; the text begins with its code, such as `ERR`. Line ends in it become spaces. */
+/** Encodes an error. The text begins with its code, such as `ERR`; line ends in it become spaces. */
 export function errorAnswer(text: string): Buffer {
   return Buffer.from(`-${text.replace(/[\r\n]/g, ' ')}\r\n`);
 }
 
-/** Encodes a value; texts become bulk strings. */
+/** Encodes a value; strings become bulk strings. */
 export function encodeAnswer(value: Answer, protocol: Protocol): Buffer {
   const pieces: (string | Uint8Array)[] = [];
   add(value, protocol, pieces);

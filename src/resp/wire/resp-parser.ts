@@ -15,69 +15,76 @@ import {
 import { roomFor } from '../../net/arrivals.js';
 import { isHttpRequest, splitInline } from './inline-command.js';
 
-/** One argument of a command; null: it was received and dropped, because there was no memory for it. */
+/** One argument of a command; null if it was dropped on receipt, because there was no memory for it. */
 export type RespArgument = Buffer | null;
 
 export interface RespParserParts {
   /** Called with each command, its name first; the arguments belong to the callee. */
   readonly onCommand: (args: RespArgument[]) => void;
-  /** Called for a large argument that has not arrived whole with its beginning. False: it is received and dropped. */
+  /**
+   * Called for a large argument that has not arrived completely with its beginning. Returns false if it is to be
+   * dropped on receipt.
+   */
   readonly beginLarge: (bytes: number) => boolean;
   /**
-   * Asks for memory for so many further bytes of that argument, when they come. `later`: {@link RespParser.resume} is
-   * called when there is; `drop`: there will be none.
+   * Asks for memory for `bytes` more bytes of the large argument, as they arrive. `later`: {@link RespParser.resume} is
+   * called when there is memory. `drop`: there will be none.
    */
   readonly reserve: (bytes: number) => 'now' | 'later' | 'drop';
   /**
-   * Asks for memory for so many bytes of small arguments, of a command that has many; the answers as of `reserve`, but
-   * that they are never dropped.
+   * Asks for memory for small arguments of a command that has many. The answers mean the same as for `reserve`; small
+   * arguments are never dropped.
    */
   readonly reserveWords: (bytes: number) => 'now' | 'later';
-  /** Memory of so many bytes for a large argument, which begins as `body`, which is given back; null: there is none. */
+  /**
+   * Returns a buffer of `bytes` bytes that begins with the contents of `body`, and releases `body`; null if there is no
+   * memory.
+   */
   readonly grow: (body: Buffer, bytes: number) => Buffer | null;
-  /** Whether the client has authenticated itself; others may send short commands only. */
+  /** Whether the client has authenticated itself; other clients may send only short commands. */
   readonly isTrusted: () => boolean;
 }
 
 const [ASTERISK, DOLLAR, MINUS, CR, LF, ZERO, NINE] = [0x2a, 0x24, 0x2d, 0x0d, 0x0a, 0x30, 0x39];
-/** Begins a handshake of TLS, and no command. */
+/** First byte of a TLS handshake; no command begins with it. */
 const TLS_HANDSHAKE = 0x16;
 const NO_TLS =
   'this port speaks no TLS: connect without it, or set resp_tls_cert_file and resp_tls_key_file on the node';
-/** Digits of a length or a count; longer numbers are invalid. */
+/** Most digits of a length or a count; longer numbers are invalid. */
 const NUMBER_MAX_DIGITS = 10;
 const CRLF_BYTES = 2;
 const NOT_A_NUMBER = Number.NaN;
 
 /**
- * Builds commands from the pieces that come from a socket: arrays of bulk strings, and lines as they are typed in.
- * Anything else throws a `ProtocolError` with the words of Redis.
+ * Assembles commands from the pieces that a socket delivers: arrays of bulk strings, and typed lines. For anything
+ * else, throws a `ProtocolError` with the wording of Redis.
  *
  *       command   * count CR LF, then count times:  $ bytes CR LF  argument  CR LF        or a line of words
  */
 export class RespParser {
   readonly #parts: RespParserParts;
-  /** Beginning of a line whose end has not come. */
+  /** Beginning of a line whose end has not arrived. */
   #line: Buffer[] = [];
   #lineBytes = 0;
   #args: RespArgument[] = [];
   #argsBytes = 0;
-  /** Arguments of the array that have not come yet; 0: a new command begins. */
+  /** Arguments of the array that have not arrived yet; 0 when a new command begins. */
   #missing = 0;
-  /** Length of the argument that is being received; -1: its beginning has not come. */
+  /** Length of the argument that is being received; -1 if its beginning has not arrived. */
   #length = -1;
-  /** Memory of that argument, as far as it was needed; null: it is dropped; undefined: not taken yet. */
+  /** Memory of the current argument, as far as it was needed; null if it is dropped; undefined if not taken yet. */
   #body: Buffer | null | undefined;
-  /** Bytes of that argument for which there is memory. */
+  /** Bytes of the current argument for which memory has been reserved. */
   #reservedBytes = 0;
-  /** Bytes for which memory is waited for, of that argument or of small ones. */
+  /** Bytes for which memory is awaited, for the current argument or for small ones. */
   #wantedBytes = 0;
   #isForWords = false;
-  /** What the small arguments take, and for how many bytes of that there is memory. */
+  /** Bytes that the small arguments take. */
   #wordsBytes = 0;
+  /** Bytes for small arguments for which memory has been reserved. */
   #wordsReservedBytes = RESP_WORDS_FREE_BYTES;
   #filledBytes = 0;
-  /** Bytes that came before there was memory for an argument. */
+  /** Bytes that arrived before there was memory for an argument. */
   #early: Buffer[] = [];
   #isStopped = false;
 
@@ -90,7 +97,7 @@ export class RespParser {
     return this.#missing > 0 || this.#lineBytes > 0;
   }
 
-  /** Processes a piece. Throws `ProtocolError`; nothing more may be received then. */
+  /** Processes a piece. Throws `ProtocolError`; after that, nothing more may be received. */
   receive(chunk: Buffer): void {
     if (this.#wantedBytes > 0) {
       this.#early.push(chunk);
@@ -105,7 +112,7 @@ export class RespParser {
     }
   }
 
-  /** There is the memory for which `reserve` said `later`. */
+  /** Continues when the memory is available for which `reserve` or `reserveWords` returned `later`. */
   resume(): void {
     if (this.#wantedBytes === 0) return;
     if (this.#isForWords) this.#wordsReservedBytes += this.#wantedBytes;
@@ -115,7 +122,7 @@ export class RespParser {
     for (const chunk of this.#early.splice(0)) this.receive(chunk);
   }
 
-  /** Stops handing out commands, and drops what was received. */
+  /** Stops passing on commands, and drops what was received. */
   stop(): void {
     this.#isStopped = true;
     this.#args = [];
@@ -129,7 +136,7 @@ export class RespParser {
     if (chunk[at] === TLS_HANDSHAKE && this.#lineBytes === 0 && this.#missing === 0) throw new ProtocolError(NO_TLS);
     const end = chunk.indexOf(LF, at);
     if (end < 0) {
-      // The piece is copied, because it may be a small part of a large one.
+      // The piece is copied, because it may be a small part of a large chunk.
       this.#line.push(Buffer.from(chunk.subarray(at)));
       this.#lineBytes += chunk.length - at;
       if (this.#lineBytes > RESP_LINE_MAX_BYTES) throw this.#tooLongLine();
@@ -152,7 +159,7 @@ export class RespParser {
     return new ProtocolError(`Protocol error: too big ${isArray ? 'mbulk count string' : 'inline request'}`);
   }
 
-  /** Handles a line from `start` to `end`, where its line feed stands. */
+  /** Handles the line from `start` to `end`, the position of its line feed. */
   #handleLine(bytes: Buffer, start: number, end: number): void {
     if (end - start > RESP_LINE_MAX_BYTES) {
       this.#line = [bytes.subarray(start)];
@@ -178,7 +185,7 @@ export class RespParser {
     if (count > RESP_STRANGER_ARGUMENTS_MAX_COUNT && !this.#parts.isTrusted()) {
       throw new ProtocolError('Protocol error: unauthenticated multibulk length');
     }
-    // An empty array is no command, and Redis does not answer it either.
+    // An empty array is not a command, and Redis does not answer it either.
     this.#missing = Math.max(0, count);
   }
 
@@ -197,7 +204,7 @@ export class RespParser {
   #receiveArgument(chunk: Buffer, at: number): number {
     const wantedBytes = this.#length + CRLF_BYTES;
     if (this.#filledBytes === 0 && chunk.length - at >= wantedBytes && this.#body === undefined) {
-      // Most arguments come whole: they are not copied.
+      // Most arguments arrive whole and are not copied.
       this.#end(chunk.subarray(at, at + this.#length), chunk, at + this.#length);
       return at + wantedBytes;
     }
@@ -212,7 +219,7 @@ export class RespParser {
     return this.#receiveEnd(chunk, at);
   }
 
-  /** Begins an argument that has not come whole. */
+  /** Begins an argument that has not arrived completely. */
   #takeMemory(): void {
     if (this.#length <= RESP_LARGE_ARGUMENT_BYTES) {
       this.#body = Buffer.allocUnsafe(this.#length);
@@ -222,7 +229,10 @@ export class RespParser {
     }
   }
 
-  /** Makes room for the first bytes of the argument, unless it is dropped; false: memory is waited for. */
+  /**
+   * Makes room for the first `bytes` bytes of the argument, unless it is dropped. Returns false if memory has to be
+   * awaited.
+   */
   #hasMemory(bytes: number): boolean {
     if (this.#body !== null && bytes > this.#reservedBytes) {
       const wantedBytes = Math.min(this.#length, bytes + RECEIVING_STEP_BYTES) - this.#reservedBytes;
@@ -241,7 +251,7 @@ export class RespParser {
     return true;
   }
 
-  /** Receives the line end behind an argument, which may come in two pieces. */
+  /** Receives the line end after an argument, which may arrive in two pieces. */
   #receiveEnd(chunk: Buffer, at: number): number {
     const expected = this.#filledBytes === this.#length ? CR : LF;
     if (chunk[at] !== expected) throw new ProtocolError('Protocol error: expected CR LF behind a bulk string');
@@ -292,7 +302,7 @@ export class RespParser {
   }
 }
 
-/** The whole number between two positions; NaN if there is none. */
+/** Returns the whole number between two positions; NaN if there is none. */
 function numberIn(bytes: Buffer, start: number, end: number): number {
   const isNegative = bytes[start] === MINUS;
   const from = isNegative ? start + 1 : start;

@@ -34,9 +34,9 @@ export const BUSY = 1;
 export interface FileThreadStart {
   readonly port: MessagePort;
   /**
-   * One number. The main thread sets it to BUSY when it has posted a call, the file thread to IDLE when it has posted
-   * the answer; each wakes the other one then, which may see the number changed before. Both sleep on it: waking an
-   * event loop for each call costs more.
+   * One number. The main thread sets it to BUSY after it has posted a call; the file thread sets it to IDLE after it
+   * has posted the answer. Each then wakes the other, which may see the change before that. Both sleep on this number,
+   * because waking an event loop for each call costs more.
    */
   readonly state: Int32Array<SharedArrayBuffer>;
 }
@@ -53,7 +53,7 @@ export interface FileAnswer {
   readonly error?: { readonly message: string; readonly fields: object };
 }
 
-/** Unit of `blocks` in a file's status, whatever the block size of the file system is. */
+/** Unit of `blocks` in a file's status, independent of the block size of the file system. */
 const STAT_BLOCK_BYTES = 512;
 const PERMISSION_BITS = 0o7777;
 const FOLDER_MODE = 0o700;
@@ -64,7 +64,7 @@ const REPLACE = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | con
 const O_DIRECT = constants.O_DIRECT as number | undefined;
 
 /**
- * The calls to the file system that a file thread makes: arguments and results can be cloned. Each blocks until the
+ * The file system calls that a file thread makes. Arguments and results can be cloned. Each call blocks until the
  * system has answered.
  */
 export const FILE_OPERATIONS = {
@@ -110,7 +110,7 @@ export const FILE_OPERATIONS = {
 export type FileOperations = typeof FILE_OPERATIONS;
 export type FileOperation = keyof FileOperations;
 
-/** A read may return fewer bytes than the file has, so it is repeated until the views are full or the file ends. */
+/** Reads until the views are full or the file ends, because one read may return fewer bytes than the file has. */
 function readAll(fd: number, views: readonly Uint8Array[], position: number): number {
   let done = 0;
   for (let missing = [...views]; missing.length > 0; missing = withoutFirst(views, done)) {
@@ -137,7 +137,7 @@ function reserve(path: string, lengthBytes: number): void {
   throw Object.assign(new Error(said), { code: reserveCode(said) });
 }
 
-/** The system error code for the English text that `fallocate` prints. */
+/** Returns the system error code for the English text that `fallocate` prints. */
 function reserveCode(text: string): string {
   if (/no space left/i.test(text)) return 'ENOSPC';
   if (/quota/i.test(text)) return 'EDQUOT';
@@ -145,7 +145,7 @@ function reserveCode(text: string): string {
 }
 
 function flagsOf(path: string, options: OpenOptions): number {
-  // Somebody who may write to the folder could have put a link there, to a file that only this user may write.
+  // A user who can write to the folder could have placed a link there, to a file that only this user may write.
   let flags = options.write ? constants.O_RDWR | constants.O_NOFOLLOW : constants.O_RDONLY;
   if (options.create) flags |= constants.O_CREAT;
   if (options.exclusive) flags |= constants.O_EXCL;
@@ -169,7 +169,7 @@ function statusOf(stats: Stats): FileStatus {
   };
 }
 
-/** Reads a file to its end, which a FIFO or a device may not have: those are not opened for long, and not read. */
+/** Reads a file to its end. FIFOs and devices may have no end: they are opened without blocking, and not read. */
 function readWhole(path: string): Uint8Array<ArrayBuffer> {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
@@ -182,7 +182,7 @@ function readWhole(path: string): Uint8Array<ArrayBuffer> {
   }
 }
 
-/** The bytes in a buffer of their own, which can be transferred. */
+/** Returns the bytes in their own buffer, which can be transferred. */
 function exact(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   return bytes.byteLength === bytes.buffer.byteLength ? bytes : Uint8Array.prototype.slice.call(bytes);
 }

@@ -11,23 +11,20 @@ import {
   IDLE,
 } from './file-operations.js';
 
-/** Time in which a call must end. */
+/** Time limit of a call. */
 const FILE_CALL_TIMEOUT_MS = 3_000;
-/** Time in which a call must end that takes time in proportion to the size of files. */
+/** Time limit of a call whose duration depends on the size of files. */
 const LONG_FILE_CALL_TIMEOUT_MS = 30_000;
 /**
- * Time between two looks at the calls in progress. A call's age is the number of looks: time in which this process
- * stood still, or its main thread was busy, counts as one.
+ * Interval between checks of the calls in progress. A call's age is the number of checks: time in which this process
+ * was stopped, or its main thread busy, counts as one.
  */
 const LOOK_INTERVAL_MS = 250;
-/** Threads that work for one folder at a time, as many as Node has for all files. */
+/** Most threads that work for one folder at a time; as many as Node has for all files. */
 const FOLDER_MAX_THREADS = 4;
-/**
- * Threads in all, including those whose call does not end; calls that their caller waits for synchronously may need a
- * few more.
- */
+/** Most threads in total, including those whose call does not end. Synchronous calls may need a few more. */
 const MAX_THREADS = 32;
-/** Time in which the calls in progress must end when the process ends. */
+/** Time limit for the calls in progress when the process ends. */
 const EXIT_WAIT_MS = 500;
 
 const LONG_OPERATIONS: ReadonlySet<FileOperation> = new Set(['truncate', 'reserve', 'removeAll', 'remove']);
@@ -35,26 +32,26 @@ const LONG_OPERATIONS: ReadonlySet<FileOperation> = new Set(['truncate', 'reserv
 type Arguments<N extends FileOperation> = Parameters<FileOperations[N]>;
 type Result<N extends FileOperation> = ReturnType<FileOperations[N]>;
 
-/** What a call works on, and the folder whose calls it waits for. */
+/** The path that a call works on, and the folder that determines the order of calls. */
 export interface CallPlace {
   readonly folder: string;
   readonly path: string;
 }
 
-/** A call, and what it works on, for its error. */
+/** A call, and its path for error messages. */
 interface Call {
   readonly operation: FileOperation;
   readonly args: readonly unknown[];
-  /** Makes the call on a thread of somebody else's; undefined: a file thread makes it. */
+  /** Makes the call on an outside thread; undefined if a file thread makes it. */
   readonly outside: OutsideWork | undefined;
   readonly folder: Folder;
   readonly path: string;
   readonly resolve: (value: never) => void;
   readonly reject: (error: Error) => void;
   looks: number;
-  /** Undefined: the call waits for its turn. */
+  /** The worker that makes the call; undefined while the call waits for its turn. */
   running: RunningCall | undefined;
-  /** Whether the caller has been told that the call has not ended in time. */
+  /** Whether the caller has been told that the call is overdue. */
   isOverdue: boolean;
 }
 
@@ -63,21 +60,21 @@ interface Folder {
   readonly path: string;
   readonly waiting: Set<Call>;
   running: number;
-  /** Running calls that file threads make. */
+  /** Running calls that are made by file threads. */
   threads: number;
   /** Running calls that are overdue. */
   overdue: number;
-  /** Descriptors that are closed when no call is overdue. */
+  /** Descriptors to close once no call is overdue. */
   readonly unclosed: number[];
 }
 
 /**
- * Threads that make the calls to the file system, so that a file system that does not answer stops neither the main
- * thread nor the threads of Node, which look up names and read the program's own files.
+ * Threads that make the file system calls. If a file system does not answer, it stops neither the main thread nor the
+ * threads of Node, which look up names and read the program's own files.
  *
- * Each call ends within a deadline: otherwise it rejects with the code ETIMEDOUT, while its thread goes on waiting for
- * the system. Until such an overdue call has ended, every further call on the same folder rejects at once. So calls do
- * not pile up, and a call that takes effect late does so before every later one.
+ * Each call has a deadline. After it, the call rejects with the code ETIMEDOUT, while its thread keeps waiting for the
+ * system. Until such an overdue call has ended, every further call on the same folder rejects at once. This way calls
+ * do not pile up, and a call that takes effect late does so before every later one.
  */
 export class FileThreads {
   readonly #threads = new Set<FileThread>();
@@ -85,22 +82,19 @@ export class FileThreads {
   readonly #idleOutside: OutsideCall[] = [];
   readonly #idle: FileThread[] = [];
   readonly #folders = new Map<string, Folder>();
-  /** Calls whose callers wait. */
+  /** Calls whose callers are waiting. */
   readonly #awaited = new Set<Call>();
   #looking: NodeJS.Timeout | undefined;
 
   /**
-   * Makes a call on `path`, in the folder `folder`. Memory of shared views is in use until the call has ended, even if
-   * it is overdue.
+   * Makes a call on `path`, in the folder `folder`. Memory of shared views stays in use until the call has ended, even
+   * if it is overdue.
    */
   call<N extends FileOperation>(operation: N, at: CallPlace, ...args: Arguments<N>): Promise<Result<N>> {
     return this.#call(operation, at, { args, outside: undefined });
   }
 
-  /**
-   * Makes a call on a thread of somebody else's, with the same deadline, and the same order among the calls on the
-   * folder.
-   */
+  /** Makes a call on an outside thread, with the same deadline and the same ordering among calls on the folder. */
   callOutside(operation: FileOperation, at: CallPlace, outside: OutsideWork): Promise<number> {
     return this.#call(operation, at, { args: [], outside });
   }
@@ -128,7 +122,7 @@ export class FileThreads {
     });
   }
 
-  /** Makes a call while the calling thread waits for it. */
+  /** Makes a call while the calling thread blocks. */
   callSync<N extends FileOperation>(
     operation: N,
     { folder: folderPath, path }: CallPlace,
@@ -136,7 +130,7 @@ export class FileThreads {
   ): Result<N> {
     const folder = this.#folder(folderPath);
     if (folder.overdue > 0) throw overdue({ operation, path, running: undefined });
-    // The calling thread cannot wait for a thread that is busy.
+    // A busy thread cannot be used, because the calling thread would have to wait for it.
     const thread = this.#idle.pop() ?? this.#newThread();
     const call = this.#newCall({
       operation,
@@ -160,7 +154,7 @@ export class FileThreads {
     return answer.value as Result<N>;
   }
 
-  /** Closes a descriptor, at the latest when no call on the folder is overdue any more. */
+  /** Closes a descriptor: now, or as soon as no call on the folder is overdue any more. */
   async close(fd: number, { folder: folderPath, path }: CallPlace): Promise<void> {
     const folder = this.#folder(folderPath);
     if (folder.overdue === 0) await this.call('close', { folder: folderPath, path }, fd);
@@ -220,7 +214,7 @@ export class FileThreads {
     running.start(call);
   }
 
-  /** Waits until the call has ended, and tells its caller. */
+  /** Waits until the call has ended, and passes the result to its caller. */
   async #follow(call: Call, running: RunningCall): Promise<void> {
     const { value, error } = await running.answer();
     const { folder, isOverdue } = call;
@@ -231,7 +225,7 @@ export class FileThreads {
     this.#tidy(folder);
   }
 
-  /** Takes a call that has ended off its thread, which then takes another one. */
+  /** Takes a call that has ended off its thread, which can then make another one. */
   #ended(call: Call, running: RunningCall): void {
     const { folder } = call;
     this.#awaited.delete(call);
@@ -250,7 +244,7 @@ export class FileThreads {
     this.#lookAgain();
   }
 
-  /** Looks at the calls as long as callers wait for some; the process stays for as long. */
+  /** Stops checking when no caller waits any more. Until then, checking keeps the process alive. */
   #lookAgain(): void {
     if (this.#awaited.size > 0) return;
     clearInterval(this.#looking);
@@ -268,14 +262,14 @@ export class FileThreads {
     for (const call of this.#awaited) {
       const limitMs = LONG_OPERATIONS.has(call.operation) ? LONG_FILE_CALL_TIMEOUT_MS : FILE_CALL_TIMEOUT_MS;
       if (++call.looks * LOOK_INTERVAL_MS <= limitMs) continue;
-      // An answer that has been posted arrives soon.
+      // If the answer has been posted, it arrives soon.
       if (call.running?.isBusy ?? true) this.#expire(call);
     }
     this.#lookAgain();
   }
 
   /**
-   * Tells the caller that a call has not ended in time, and the callers of those that wait for a thread of the same
+   * Tells the caller that a call is overdue, and also the callers of all calls that wait for a thread of the same
    * folder.
    */
   #expire(call: Call): void {
@@ -290,8 +284,8 @@ export class FileThreads {
   }
 
   /**
-   * Ends the process at once if a thread still waits for the system. Otherwise Node would wait for the thread, and
-   * close sockets in a folder that does not answer.
+   * Kills the process if a thread still waits for the system. Otherwise Node would wait for the thread, and would close
+   * sockets in a folder that does not answer.
    */
   #endProcess(): void {
     const endMs = performance.now() + EXIT_WAIT_MS;
@@ -310,25 +304,25 @@ function errorOf({ message, fields }: NonNullable<FileAnswer['error']>): Error {
   return Object.assign(new Error(message), fields);
 }
 
-/** Time between two looks at a call of somebody else's thread while this thread waits for it. */
+/** Poll interval for an outside call while this thread blocks on it. */
 const STATE_POLL_MS = 2;
 
-/** Makes a call on a thread of somebody else's, which sets `state` to IDLE as soon as the system has answered. */
+/** Makes a call on an outside thread, which sets `state` to IDLE as soon as the system has answered. */
 type OutsideWork = (state: Int32Array<SharedArrayBuffer>) => Promise<number>;
 
-/** A call to be made: an operation of a file thread, or work of somebody else's. */
+/** A call to make: an operation of a file thread, or work of an outside thread. */
 interface StartedCall extends FileCallMessage {
   readonly outside: OutsideWork | undefined;
 }
 
-/** What makes a call, one at a time. */
+/** A worker that makes calls, one at a time. */
 interface RunningCall {
   start(call: StartedCall): void;
-  /** Whether the system has not answered. */
+  /** Whether the system has not answered yet. */
   readonly isBusy: boolean;
-  /** The answer, when there is one. The process does not stay for it. */
+  /** Resolves with the answer. Does not keep the process alive. */
   answer(): Promise<FileAnswer>;
-  /** Blocks until the system has answered; false: it has not at that time. */
+  /** Blocks until the system has answered; returns false if it has not by `endMs`. */
   idleBy(endMs: number): boolean;
 }
 
@@ -345,11 +339,11 @@ class FileThread implements RunningCall {
       workerData: start,
       transferList: [port2],
       execArgv: [],
-      // Descriptors belong to the process, and outlive the thread that has opened them.
+      // Descriptors belong to the process and outlive the thread that opened them.
       trackUnmanagedFds: false,
     });
     worker.unref();
-    // A thread that cannot be started never answers, so its calls end by their deadline.
+    // A thread that cannot be started never answers, so its calls end at their deadline.
     worker.on('error', () => {});
     this.#port = port1;
   }
@@ -370,7 +364,7 @@ class FileThread implements RunningCall {
     return this.#received();
   }
 
-  /** Blocks until the call has ended; undefined: it has not in that time. */
+  /** Blocks until the call has ended; undefined if it has not within `timeoutMs`. */
   wait(timeoutMs: number): FileAnswer | undefined {
     return this.idleBy(performance.now() + timeoutMs) ? this.#received() : undefined;
   }
@@ -384,7 +378,7 @@ class FileThread implements RunningCall {
   }
 }
 
-/** One call that a thread of somebody else's makes. */
+/** One call that an outside thread makes. */
 class OutsideCall implements RunningCall {
   readonly #state = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
   #answer: Promise<FileAnswer> = Promise.resolve({});
@@ -418,7 +412,7 @@ class OutsideCall implements RunningCall {
   }
 }
 
-/** The answer for a negative errno. */
+/** Returns the answer for a negative errno. */
 function failure(syscall: string, errno: number): FileAnswer {
   const [code, text] = getSystemErrorMap().get(errno) ?? ['EIO', `error ${-errno}`];
   return { error: { message: `${code}: ${text}, ${syscall}`, fields: { errno, code, syscall } } };

@@ -3,7 +3,7 @@ import type { FileCaller, FileStatus, Files, OpenFile } from '../../base/environ
 import type { FileOperations } from './file-operations.js';
 import { type CallPlace, FileThreads } from './file-threads.js';
 
-/** The threads for files are the process's own, as those of Node are. */
+/** The file threads of this process, shared like Node's own. */
 const threads = new FileThreads();
 
 /** The files of the operating system. */
@@ -21,7 +21,7 @@ export const systemFiles: Files = {
   statusSync: (path) => threads.callSync('status', at(path), path),
   async freeBytes(path) {
     const { blocks, freeBytes } = await threads.call('fileSystem', at(path), path);
-    // A tmpfs or hugetlbfs that was mounted without a limit says that it has no blocks at all.
+    // A tmpfs or hugetlbfs that was mounted without a limit reports 0 blocks.
     return blocks === 0 ? Number.POSITIVE_INFINITY : freeBytes;
   },
   readdir: (path, options) => threads.call('readdir', at(path), path, options?.recursive ?? false),
@@ -35,8 +35,8 @@ export const systemFiles: Files = {
 };
 
 /**
- * The kind of the file system that `path` is on, as statfs(2) numbers it, its blocks in all, and the bytes that this
- * user may still write.
+ * Returns the type of the file system of `path` (a number of statfs(2)), its total blocks, and the bytes that this user
+ * may still write.
  */
 export function fileSystemOf(
   path: string,
@@ -44,7 +44,7 @@ export function fileSystemOf(
   return threads.call('fileSystem', at(path), path);
 }
 
-/** Creates a folder for this user only, whose path begins with `prefix`. */
+/** Creates a folder that only this user can access; its path begins with `prefix`. */
 export function makeTemporaryFolder(prefix: string): Promise<string> {
   return threads.call('makeTemporary', at(prefix), prefix);
 }
@@ -108,7 +108,7 @@ class SystemFile implements OpenFile {
   }
 
   close(): Promise<void> {
-    // The number of a closed descriptor may be that of another file.
+    // The number of a closed descriptor may be reused for another file.
     this.#closing ??= Promise.allSettled(this.#underWay).then(() => threads.close(this.fd, this.#place));
     return this.#closing;
   }
@@ -134,7 +134,7 @@ function at(path: string): CallPlace {
   return { folder: dirname(resolve(path)), path };
 }
 
-/** The view, if there is only one, and in shared memory. */
+/** Returns the view, if there is only one and it is in shared memory. */
 function onlyOf([view, ...others]: readonly Uint8Array[]): Uint8Array | undefined {
   return view !== undefined && others.length === 0 && isShared(view) ? view : undefined;
 }
@@ -143,7 +143,7 @@ function isShared({ buffer }: Uint8Array): boolean {
   return buffer instanceof SharedArrayBuffer;
 }
 
-/** The bytes of all views, in shared memory of their own. */
+/** Copies the bytes of all views into new shared memory. */
 function copyOf(views: readonly Uint8Array[]): Uint8Array {
   const copy = new Uint8Array(new SharedArrayBuffer(views.reduce((sum, { length }) => sum + length, 0)));
   let at = 0;

@@ -62,9 +62,9 @@ export interface TransportStats {
   readonly readBytes: number;
   /** Operations that ended false for any reason. */
   readonly failedOps: number;
-  /** Operations whose bytes had another checksum: stale or damaged pages. */
+  /** Operations whose bytes did not match the checksum: stale or damaged pages. */
   readonly checksumFailures: number;
-  /** Operations whose bytes had another stamp: pages that had been freed. */
+  /** Operations whose bytes had another stamp: the page had been freed. */
   readonly staleOps: number;
   readonly servedOps: number;
   readonly servedBytes: number;
@@ -74,54 +74,53 @@ export interface TransportStats {
   readonly protocolErrors: number;
   readonly connections: number;
   readonly reconnects: number;
-  /** Times that a peer has begun not to be reachable over TCP. */
+  /** Times that a peer has become unreachable over TCP. */
   readonly unreachablePeers: number;
 }
 
 /**
- * Moves pages between nodes. One contract, checked by one test suite for every implementation:
- * an operation that ends true has put exactly the remote bytes into the local range; after the
- * promise has resolved nothing writes into any local range any more, whatever the result.
+ * Moves pages between nodes. One test suite checks this contract for every implementation. An operation that ends true
+ * has put exactly the remote bytes into the local range. Once the promise has resolved, nothing writes into any local
+ * range any more, whatever the result.
  *
- * The caller must make sure that the local ranges of all operations in progress, of one batch or of several, do not
- * overlap. If two overlap, one overwrites the bytes of the other, and both end true, because checksums are taken of the
- * bytes as they arrive.
+ * The local ranges of all operations in progress, in one batch or in several, must not overlap. If two overlap, one
+ * overwrites the bytes of the other and both end true, because checksums are computed as the bytes arrive.
  */
 export interface Transport {
   readonly protocol: DataProtocol;
   /**
-   * Allows peers to read `length` bytes from `addr` on (they must lie in one live `HostRegion`). Throws
+   * Allows peers to read `length` bytes from `addr` on, which must lie in one live `HostRegion`. Throws
    * `ArgumentError`.
    */
   registerMr(addr: bigint, length: number): Mr;
   /** Deregisters memory; resolves when no peer can start a read of it any more. */
   deregisterMr(mr: Mr): Promise<void>;
   /**
-   * Reads, and resolves with one result per operation, in order. Does not reject if operations fail; throws
-   * `ArgumentError` for local memory that is not live. `gone`, with one element per operation, is set where the peer
-   * answered and does not have the page (to a number of `Gone`): the memory is not registered, or stamp or checksum
-   * differ. An operation that ends false otherwise leaves its element unchanged.
+   * Reads, and resolves with one result per operation, in order. Failed operations do not reject the promise. Throws
+   * `ArgumentError` for local memory that is not live. `gone` has one element per operation. It is set (to a number of
+   * `Gone`) if the peer answered and does not have the page: the memory is not registered, or the stamp or checksum
+   * differs. For all other operations it stays unchanged.
    *
    * When `signal` is aborted, before or during the call, pending operations end false as soon as nothing can write into
    * their local memory any more; then the promise resolves. Over TCP this takes at most READ_ABORT_GRACE_MS. Over RDMA
-   * no operation starts after the abort, and posted ones end as usual, because devices cannot cancel them. An abort
-   * does not make a peer count as unreachable. No listener stays on the signal.
+   * no operation starts after the abort, but posted ones end as usual, because devices cannot cancel them. An abort
+   * does not make a peer count as unreachable. The listener is removed from the signal.
    */
   batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]>;
   /** The `host:port` to advertise. */
   localEndpoint(): string;
-  /** Endpoints that peers can read from, by protocol: an RDMA transport serves TCP, too. */
+  /** Endpoints that peers can read from, by protocol. An RDMA transport also serves TCP. */
   localEndpoints(): Readonly<Partial<Record<DataProtocol, Endpoint>>>;
   /**
-   * Whether a peer answered when it was last tried, or was never tried. Reads from other peers end false at once; they
-   * are looked for in the background.
+   * Whether the peer answered the last attempt, or was never tried. Reads from unreachable peers end false at once;
+   * such peers are retried in the background.
    */
   isReachable(remoteEndpoint: string): boolean;
-  /** The `host:port` over TCP of the peers that are not reachable so. */
+  /** The `host:port` of each peer that is unreachable over TCP. */
   unreachable(): ReadonlySet<string>;
-  /** Whether peers can read from this node. If not, the log tells why. */
+  /** Whether peers can read from this node. If not, the log says why. */
   isServing(): boolean;
-  /** Present counts, and counters since the start. */
+  /** Current counts, and counters since the start. */
   stats(): TransportStats;
   /** Closes the transport within seconds; pending reads end false. Idempotent. */
   close(): Promise<void>;
@@ -130,9 +129,9 @@ export interface Transport {
 }
 
 /**
- * Checks an operation and returns the region that its bytes go to; undefined if it has a scatter list, whose ranges are
- * checked instead. Throws `ArgumentError` for a malformed operation and for local memory that is not live; `index` is
- * its position in the batch, for the message.
+ * Checks an operation and returns the region that its bytes go to, or undefined if it has a scatter list, whose ranges
+ * are checked instead. Throws `ArgumentError` for a malformed operation and for local memory that is not live. `index`
+ * is the operation's position in the batch, for the message.
  */
 export function checkReadOp(op: ReadOp, index: number, maxBytes: number): HostRegion | undefined {
   if (!Number.isInteger(op.length) || op.length < 0 || op.length > maxBytes) {
@@ -165,7 +164,7 @@ export function destinationRegion(addr: Address, length: number, index: number):
   );
 }
 
-/** Whether an operation can be sent to a peer: its endpoint is a text, and rkey and address fit their fields. */
+/** Whether an operation can be sent to a peer: its endpoint is a string, and `rkey` and address fit their fields. */
 export function isSendable({ remoteEndpoint, rkey, remoteAddr }: ReadOp): boolean {
   const from = Number(remoteAddr);
   return typeof remoteEndpoint === 'string' && Number.isSafeInteger(from) && from >= 0 && rkey >>> 0 === rkey;

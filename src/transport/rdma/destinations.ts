@@ -17,7 +17,7 @@ interface DestinationsOptions {
   onFailure(error: Error): void;
 }
 
-/** The error of the system if a process may not lock more memory. */
+/** The system error when a process may not lock more memory. */
 const { ENOMEM } = constants.errno;
 
 /** A registered part of a region; window i starts at byte i * RDMA_DESTINATION_WINDOW_BYTES. */
@@ -32,42 +32,42 @@ interface Window {
 
 interface Destination {
   readonly windows: Map<number, Window>;
-  /** Stops watching for the end of the region. */
+  /** Stops watching for the freeing of the region. */
   readonly unwatch: () => void;
-  /** Time before which no further window of the region is registered, after a failure. */
+  /** Earliest time at which another window of the region may be registered, after a failure. */
   retryAtMs: number;
 }
 
 /**
- * Memory that reads land in. It is registered with the engine at the first read and until its region is freed, for
- * writing by local devices only; peers cannot access it.
+ * Memory that reads write into. It is registered with the engine at the first read and stays registered until its
+ * region is freed. Only local devices may write to it; peers cannot access it.
  *
- * Registering locks the memory, which takes time on this thread. So only the used windows of a large region are
- * registered, and a range that crosses windows is given to the engine in pieces. If the process may not lock more
- * memory, the least recently used windows are deregistered.
+ * Registering locks the memory, which blocks this thread for a while. Therefore only the windows in use of a large
+ * region are registered, and a range that crosses windows is given to the engine in pieces. When the process may not
+ * lock more memory, the least recently used windows are deregistered.
  */
 export class Destinations {
   readonly #options: DestinationsOptions;
   readonly #byRegion = new Map<HostRegion, Destination>();
   /** Windows, the least recently used first. */
   readonly #windows = new Set<Window>();
-  /** Memory that devices may still write to although its region is freed. */
+  /** Memory of freed regions that devices may still write to. */
   readonly #held = new Set<readonly Uint8Array[]>();
-  /** The registration that failed for want of lockable memory. */
+  /** The last registration that failed because no more memory can be locked. */
   #shortage: { readonly destination: Destination; readonly length: number; readonly error: Error } | undefined;
-  /** Time before which no further failure is reported. */
+  /** Earliest time at which another failure may be reported. */
   #tellAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: DestinationsOptions) {
     this.#options = options;
   }
 
-  /** Begins the use of windows by one batch; they stay registered until `release()`. */
+  /** Begins the use of windows by one batch. They stay registered until `release()`. */
   use(): DestinationUse {
     return new DestinationUse(this);
   }
 
-  /** The window of a live region with that number; undefined if it cannot be registered now. */
+  /** Returns the window with this number in a live region; undefined if it cannot be registered now. */
   window(region: HostRegion, number: number): Window | undefined {
     const destination = this.#byRegion.get(region) ?? this.#watch(region);
     const window = destination.windows.get(number) ?? this.#register(region, destination, number);
@@ -79,8 +79,8 @@ export class Destinations {
   }
 
   /**
-   * Deregisters unused windows after a registration failed for want of lockable memory. Resolves with true if another
-   * attempt may succeed.
+   * Deregisters unused windows after a registration failed because no more memory could be locked. Resolves with true
+   * if another attempt may succeed.
    */
   async makeRoom(): Promise<boolean> {
     const shortage = this.#shortage;
@@ -155,7 +155,7 @@ export class Destinations {
   }
 
   /**
-   * Throws `InvariantError` unless the order of use lists every window of the regions once, and no count of users is
+   * Throws `InvariantError` unless the order of use lists every window of the regions once, and no user count is
    * negative.
    */
   verify(): void {
@@ -183,8 +183,8 @@ export class DestinationUse {
   }
 
   /**
-   * Makes `length` bytes (at least 1) from `start` on in the live `region` ready to be read into. False: they cannot be
-   * registered now.
+   * Prepares `length` bytes (at least 1) from `start` on in the live `region` as a destination. Returns false if they
+   * cannot be registered now.
    */
   add(region: HostRegion, start: number, length: number): boolean {
     const last = windowOf(region, start + length - 1);
@@ -204,7 +204,7 @@ export class DestinationUse {
   }
 }
 
-/** Bytes from `start` on until a window of the region ends. */
+/** Returns the number of bytes from `start` to the end of its window. */
 export function windowRestBytes(region: HostRegion, start: number): number {
   return RDMA_DESTINATION_WINDOW_BYTES - ((start - region.start) % RDMA_DESTINATION_WINDOW_BYTES);
 }

@@ -40,9 +40,9 @@ import { Destinations, type DestinationUse, windowRestBytes } from './destinatio
 
 interface RdmaTransportOptions {
   readonly addon: NativeAddon;
-  /** One rail for each device; peers are told the address and port of the first. */
+  /** One rail per device. Peers are told the address and port of the first. */
   readonly rails: readonly RailOptions[];
-  /** Transport for peers without RDMA. From now on it belongs to the RDMA transport. */
+  /** Transport for peers without RDMA. The RDMA transport takes ownership of it. */
   readonly tcp: TcpTransport;
   readonly env: Environment;
   /** First pause after a failure, for tests. */
@@ -50,7 +50,7 @@ interface RdmaTransportOptions {
   readonly engine?: Partial<RdmaEngineOptions>;
 }
 
-/** Causes of events that are failures of authentication. */
+/** Causes of engine events that count as failed authentication. */
 const AUTH_FAILURES: Readonly<Partial<Record<RdmaEventCause, AuthFailureReason>>> = {
   wrong_secret: 'wrong',
   refused_secret: 'refused',
@@ -62,13 +62,13 @@ interface RdmaTransportStats extends TcpTransportStats {
 }
 
 /**
- * Reads pages out of the memory of peers over RDMA and lets peers read local pages; uses TCP for peers without RDMA.
+ * Reads pages from the memory of peers over RDMA and lets peers read local pages. Uses TCP for peers without RDMA.
  *
- * Registered memory can be read over both, under one rkey, and so must be visible to all threads: memory that only a
- * part of the cluster could read would be useless, and an ArrayBuffer that is transferred to another thread would be
- * freed while the device uses it. Reads may land in any memory.
+ * Registered memory is readable over both protocols, under one rkey, so it must be visible to all threads. Memory that
+ * only a part of the cluster could read would be useless, and an ArrayBuffer that is transferred to another thread
+ * would be freed while the device uses it. Reads may write into any memory.
  *
- * Reads by peers over RDMA are not counted: no local processor takes part in them.
+ * Reads by peers over RDMA are not counted, because no local processor takes part in them.
  */
 export class RdmaTransport implements Transport {
   readonly protocol = 'rdma';
@@ -81,7 +81,7 @@ export class RdmaTransport implements Transport {
   readonly #memoryRegions: MemoryRegions;
   readonly #destinations: Destinations;
   readonly #endpoint: Endpoint;
-  /** Operations that failed before they were given to the engine. */
+  /** Operations that failed before they reached the engine. */
   #failedHere = 0;
   readonly #forget: (() => void) | undefined;
   #closing: Promise<void> | undefined;
@@ -125,9 +125,9 @@ export class RdmaTransport implements Transport {
   }
 
   /**
-   * Registers memory. Throws `ArgumentError` also for memory that only one thread can see, `RdmaError` for memory that
-   * cannot be registered with the device (its message says what to do), and `ClosedError`. Locks the memory, which
-   * takes about as long as the system needs to provide it. A region that is freed is deregistered.
+   * Registers memory. Throws `ArgumentError`, also for memory that only one thread can see, `RdmaError` for memory that
+   * cannot be registered with the device (the message says what to do), and `ClosedError`. Registering locks the
+   * memory, which takes about as long as the system needs to provide it. Freeing the region deregisters it.
    */
   registerMr(addr: bigint, length: number): Mr {
     const mr = this.#tcp.registerMr(addr, length);
@@ -146,7 +146,7 @@ export class RdmaTransport implements Transport {
   }
 
   /**
-   * Reads. RDMA operations that are aborted before the engine has them end at once. The others end with their
+   * Reads. If a read is aborted, operations that the engine does not have yet end at once. The others end with their
    * completions or the engine's timeouts, because devices cannot cancel them.
    */
   async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
@@ -187,9 +187,7 @@ export class RdmaTransport implements Transport {
     return { rdma: this.#endpoint, ...this.#tcp.localEndpoints() };
   }
 
-  /**
-   * Whether a peer answers. A peer that did not is tried again in the background, so that no read has to wait for it.
-   */
+  /** Whether a peer answers. An unreachable peer is retried in the background, so that no read has to wait for it. */
   isReachable(remoteEndpoint: string): boolean {
     if (tcpHostAndPort(remoteEndpoint) !== undefined) return this.#tcp.isReachable(remoteEndpoint);
     return this.#reader.isReachable(remoteEndpoint);
@@ -237,7 +235,7 @@ export class RdmaTransport implements Transport {
       this.#destinations.close();
     });
     const [isReleased] = await Promise.all([within(clock, CLOSE_TIMEOUT_MS, released), this.#tcp.close()]);
-    // Memory that the engine still uses stays held: its reads have not ended, and their callers go on waiting.
+    // Memory that the engine still uses stays held: the reads into it have not ended, and their callers keep waiting.
     if (!isReleased) log.log('error', 'RDMA: the engine did not close in time', { after_ms: CLOSE_TIMEOUT_MS });
   }
 
@@ -257,7 +255,7 @@ export class RdmaTransport implements Transport {
           ready.push(index);
         else this.#failedHere++;
       }
-      // No await from here to `run`, so that memory that is added is still live when the engine gets it.
+      // There is no await from here to `run`, so that memory that is added is still live when the engine gets it.
       const batch = this.#reader.batch(ops.length);
       for (const index of ready) {
         const op = ops[index] as ReadOp;
@@ -265,7 +263,7 @@ export class RdmaTransport implements Transport {
           this.#failedHere++;
           continue;
         }
-        // Memory may have been freed during the wait for room.
+        // The memory may have been freed while `#makeReady` waited.
         if (!rangesOf(op).every(({ addr, length }) => length === 0 || regionOf(Number(addr), length) !== null)) {
           this.#failedHere++;
           continue;
@@ -279,7 +277,7 @@ export class RdmaTransport implements Transport {
     }
   }
 
-  /** Makes sure that all local memory of an operation is registered. False: it cannot be registered now. */
+  /** Registers all local memory of an operation. Returns false if that is impossible now. */
   #isReady(destinations: DestinationUse, op: ReadOp, index: number): boolean {
     return rangesOf(op).every(({ addr, length }) => {
       const start = Number(addr);
@@ -288,7 +286,10 @@ export class RdmaTransport implements Transport {
     });
   }
 
-  /** Deregisters unused memory until all local memory of an operation can be registered. False: there is none left. */
+  /**
+   * Deregisters unused memory until all local memory of an operation can be registered. Resolves with false if nothing
+   * is left to deregister.
+   */
   async #makeReady(destinations: DestinationUse, op: ReadOp, index: number): Promise<boolean> {
     while (await this.#destinations.makeRoom()) {
       if (this.#closing !== undefined) return false;
@@ -316,7 +317,7 @@ function rangesOf({ localAddr: addr, length, scatter }: ReadOp): readonly LocalR
   return scatter ?? [{ addr, length }];
 }
 
-/** Adds local memory to an operation, window by window as it is registered. */
+/** Adds local memory to an operation, split at the borders of windows. */
 function addRange(batch: ReaderBatch, addr: Address, length: number, index: number): void {
   if (length === 0) return;
   const region = destinationRegion(addr, length, index);
@@ -332,18 +333,18 @@ function addRange(batch: ReaderBatch, addr: Address, length: number, index: numb
 interface MemoryRegion {
   readonly handle: number;
   readonly region: HostRegion;
-  /** First address of the range, and the one after the last. */
+  /** First address of the range; `end` is the address after the last. */
   readonly start: number;
   readonly end: number;
-  /** Stops watching for the end of the region. */
+  /** Stops watching for the freeing of the region. */
   readonly unwatch: () => void;
 }
 
-/** Memory that peers may read by RDMA, by rkey, until it is deregistered or its region is freed. */
+/** Memory that peers may read over RDMA, by rkey, until it is deregistered or its region is freed. */
 export class MemoryRegions {
   readonly #channel: EngineChannel;
   readonly #byRkey = new Map<number, MemoryRegion>();
-  /** Memory that devices may still use although it is deregistered or its region freed. */
+  /** Deregistered or freed memory that devices may still use. */
   readonly #held = new Set<readonly Uint8Array[]>();
 
   constructor(channel: EngineChannel) {
@@ -361,7 +362,7 @@ export class MemoryRegions {
     return lkey;
   }
 
-  /** Deregisters the memory. Resolves when no device uses it any more, and at once when the rkey is unknown. */
+  /** Deregisters the memory. Resolves when no device uses it any more; resolves at once if the rkey is unknown. */
   async remove(rkey: number): Promise<void> {
     const registered = this.#byRkey.get(rkey);
     if (registered === undefined) return;
@@ -373,7 +374,7 @@ export class MemoryRegions {
     this.#held.delete(memory);
   }
 
-  /** Whether one registered range holds this one: then reads may land there without a registration of their own. */
+  /** Whether one registered range contains this one, so that reads into it need no registration of their own. */
   covers(start: number, length: number): boolean {
     for (const registered of this.#byRkey.values()) {
       if (start >= registered.start && start + length <= registered.end) return true;

@@ -54,7 +54,7 @@ export class TcpTransport implements Transport {
   readonly #counters = new ReadCounters();
   readonly #peers: ReadPeers;
   readonly #usedRkeys = new Set<number>();
-  /** Functions that stop watching for the end of a region, by rkey. */
+  /** Functions that stop watching for the freeing of a region, by rkey. */
   readonly #freeWatches = new Map<number, () => void>();
   #closing: Promise<void> | undefined;
 
@@ -79,8 +79,8 @@ export class TcpTransport implements Transport {
   }
 
   /**
-   * Registers memory. Throws `ArgumentError` also for memory that the serving thread cannot see, and `ClosedError`. A
-   * region that is freed is deregistered.
+   * Registers memory. Throws `ArgumentError`, also for memory that the serving thread cannot see, and `ClosedError`.
+   * Freeing the region deregisters it.
    */
   registerMr(addr: bigint, length: number): Mr {
     if (this.#closing !== undefined) throw new ClosedError('the TCP transport');
@@ -108,9 +108,9 @@ export class TcpTransport implements Transport {
   }
 
   /**
-   * Reads. Aborted operations end at once, except those whose memory the socket holds for the next bytes. These end
-   * when the bytes arrive, or after READ_ABORT_GRACE_MS with the connection, whose other requests are sent again over
-   * another one.
+   * Reads. Aborted operations end at once, unless the socket holds their memory for the next bytes. Such operations end
+   * when the bytes arrive, or after READ_ABORT_GRACE_MS together with the connection; its other requests are then sent
+   * again over another connection.
    */
   async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
     const batch = new ReadBatch(ops.length, gone);
@@ -121,7 +121,7 @@ export class TcpTransport implements Transport {
       if (!isOver) this.#peers.submit(tcpHostAndPort(endpoint) ?? endpoint, requests);
       else for (const request of requests) this.#counters.failedOps += request.failRest();
     }
-    // A batch that was aborted before has ended, and a listener would never be called.
+    // A batch that was aborted before it began has ended, and its listener would never be called.
     return signal === undefined || signal.aborted ? batch.done : this.#untilAborted(batch, plans, signal);
   }
 
@@ -219,10 +219,10 @@ interface PeerPlan {
 }
 
 /**
- * Sorts the operations of a batch into requests, peer by peer. Throws `ArgumentError`, before anything is sent, for
- * local memory that is not live and for malformed operations. Operations that no peer can grant (the endpoint is no
- * text, or rkey or address do not fit their fields) end false at once: an error while requests are sent would leave
- * earlier ones in flight.
+ * Groups the operations of a batch into requests, peer by peer. Throws `ArgumentError`, before anything is sent, for
+ * local memory that is not live and for malformed operations: an error while requests are sent would leave earlier ones
+ * in flight. Operations that no peer can grant end false at once (the endpoint is not a string, or `rkey` or address do
+ * not fit their fields).
  */
 function planReads(ops: readonly ReadOp[], batch: ReadBatch, limits: TcpLimits): PeerPlan[] {
   const plans = new Map<string, PeerPlan>();
@@ -266,7 +266,7 @@ function isFull(request: ReadRequest, moreBytes: number, limits: TcpLimits): boo
   return request.opCount >= limits.requestMaxOps || request.totalBytes + moreBytes > limits.requestTargetBytes;
 }
 
-/** The memory of a range within a region, segment by segment. */
+/** Adds the memory of a range in a region, segment by segment. */
 function addPieces(request: ReadRequest, region: HostRegion, start: number, length: number): void {
   let offset = start - region.start;
   for (let rest = length; rest > 0; ) {
@@ -274,7 +274,7 @@ function addPieces(request: ReadRequest, region: HostRegion, start: number, leng
     const segment = region.segments[segmentIndex] as Uint8Array;
     const at = offset - segmentIndex * region.segmentBytes;
     const room = segment.length - at;
-    // A segment that its owner has transferred away has no room: the request is dropped when this piece is due.
+    // A segment that its owner has transferred has no room. The request is dropped when this piece is due.
     const take = room > 0 ? Math.min(rest, room) : rest;
     request.addPiece(segment, at, take);
     offset += take;

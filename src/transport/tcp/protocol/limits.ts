@@ -21,13 +21,13 @@ import {
 } from '../../../base/limits.js';
 import { CONNECTION_RATES, type ConnectionRates } from '../../../net/connection-limits.js';
 
-/** Restarts of a failing serving thread in a row, and the delay before the first one, which doubles each time. */
+/** Consecutive restarts of a failing serving thread, and the delay before the first one, which doubles each time. */
 const SERVING_RESTARTS_MAX_COUNT = 8;
 const SERVING_RESTART_DELAY_MS = 50;
-/** Running time of a serving thread after which a failure is counted as the first one again. */
+/** After running this long, a serving thread starts again with the first restart delay. */
 const SERVING_LASTS_MS = 60_000;
 
-/** The limits of the TCP data plane; the constants in `base/limits.ts` or above say what each means. */
+/** The limits of the TCP data plane. The constants in `base/limits.ts` or above explain them. */
 export interface TcpLimits {
   readonly readMaxBytes: number;
   readonly requestTargetBytes: number;
@@ -47,7 +47,7 @@ export interface TcpLimits {
   readonly handshakeTimeoutMs: number;
   readonly drainTimeoutMs: number;
   readonly closeTimeoutMs: number;
-  /** Time for peers to take the answers in progress when serving ends. */
+  /** Time for peers to receive the answers in progress when serving ends. */
   readonly finishTimeoutMs: number;
   readonly requestMaxOps: number;
   readonly servingRestartsMaxCount: number;

@@ -6,12 +6,12 @@ import { FLAG_AUTHENTICATION } from '../../../net/auth.js';
 import type { HelloFormat } from '../../../net/opening.js';
 
 /**
- * The bytes of the TCP data plane; `src/transport/PROTOCOL.md` draws them. All numbers are little-endian.
+ * The wire format of the TCP data plane; `src/transport/PROTOCOL.md` draws it. All numbers are little-endian.
  *
- * Decoders of requests and responses never throw: they return undefined for malformed bytes, and the connection ends.
+ * Decoders of requests and responses never throw. They return undefined for malformed bytes, and the connection ends.
  */
 
-/** Magic numbers: the bytes "MCTP", "MCRQ" and "MCRS" in the stream. */
+/** Magic numbers: the bytes "MCTP", "MCRQ" and "MCRS" on the wire. */
 const HELLO_MAGIC = 0x5054434d;
 const REQUEST_MAGIC = 0x5152434d;
 const RESPONSE_MAGIC = 0x5352434d;
@@ -27,17 +27,17 @@ export const OP_BYTES = 16;
 export const RESPONSE_HEADER_BYTES = 24 + READ_REQUEST_MAX_OPS / 8;
 const GRANTS_AT = 24;
 /**
- * Parts of a frame that have tags: the header, or the whole request, and the operations of a response from {@link
- * opPart} on.
+ * Number of the part of a frame that is its header or a whole request. The operations of a response are parts from
+ * {@link opPart} on. Each part has its own tag.
  */
 export const HEADER_PART = 0;
 
-/** What a data connection is for: memory of the node that tells others this address. */
+/** The target that a data connection names when it authenticates: the node at this advertised address. */
 export function dataTarget(endpoint: Endpoint): string {
   return `data ${formatEndpoint(endpoint)}`;
 }
 
-/** The first bytes of either side; a challenge follows if they ask for `authentication`. */
+/** Encodes the first bytes of either side. A challenge follows if they ask for `authentication`. */
 export function encodeHello({ authentication = false } = {}): Buffer {
   const bytes = Buffer.alloc(HELLO_BYTES);
   bytes.writeUInt32LE(HELLO_MAGIC, 0);
@@ -73,7 +73,7 @@ export interface RequestHeader {
   readonly totalBytes: number;
 }
 
-/** The operations of a request, one element of each array an operation. Addresses are below 2^53. */
+/** The operations of a request: one array per field, one element per operation. Addresses are below 2^53. */
 export interface RequestOps {
   readonly rkeys: readonly number[];
   /** Bytes. */
@@ -81,7 +81,7 @@ export interface RequestOps {
   readonly addrs: readonly number[];
 }
 
-/** Encodes a whole request, with room for `tagBytes` behind it. */
+/** Encodes a whole request and leaves room for `tagBytes` at its end. */
 export function encodeRequest(
   { requestId, opCount, totalBytes }: RequestHeader,
   ops: RequestOps,
@@ -126,8 +126,8 @@ export function opLength(view: DataView, op: number): number {
 }
 
 /**
- * The address of an operation; see {@link opRkey}. An address of 2^53 or more is inexact, but no region has it either
- * way.
+ * The address of an operation; see {@link opRkey}. An address of 2^53 or more is inexact, which does no harm because no
+ * region is there.
  */
 export function opAddr(view: DataView, op: number): number {
   return readU64(view, op * OP_BYTES + 8);
@@ -136,13 +136,13 @@ export function opAddr(view: DataView, op: number): number {
 export interface ResponseHeader {
   readonly requestId: number;
   readonly opCount: number;
-  /** Sum of the lengths of the granted operations: what follows the header, in bytes. */
+  /** Payload after the header in bytes: the sum of the lengths of the granted operations. */
   readonly payloadBytes: number;
 }
 
 /**
- * A response header that grants nothing yet, with room for tags if the response has them; see {@link grantOp} and
- * {@link setPayloadBytes}.
+ * Encodes a response header that grants nothing yet, with room for tags if the response has them; see {@link grantOp}
+ * and {@link setPayloadBytes}.
  */
 export function encodeResponseHeader(
   requestId: number,
@@ -156,20 +156,19 @@ export function encodeResponseHeader(
   return bytes;
 }
 
-/** The number of the part of a response that is the payload of an operation. */
+/** Returns the part number of an operation's payload in a response. */
 export function opPart(opIndex: number): number {
   return opIndex + 1;
 }
 
 /**
- * Length of what comes before the payload of a response with tags: its header, a tag for each operation, and the tag of
- * all that.
+ * Bytes before the payload of a tagged response: the header, a tag for each operation, and the tag over all of that.
  */
 export function taggedHeaderBytes(opCount: number): number {
   return RESPONSE_HEADER_BYTES + (opCount + 1) * TAG_BYTES;
 }
 
-/** Where the tag of an operation's payload stands in the tagged header of a response. */
+/** Offset of the tag of an operation's payload in the tagged header of a response. */
 export function opTagAt(opIndex: number): number {
   return RESPONSE_HEADER_BYTES + opIndex * TAG_BYTES;
 }

@@ -4,33 +4,36 @@ import type { FrameTags } from '../../../memory/frame-tags.js';
 import { isGranted, opPart, opTag, type ResponseHeader } from '../protocol/protocol.js';
 import { NO_CHECKSUM, type ReadRequest } from './read-request.js';
 
-/** Largest piece for one `recv`; smaller with a checksum, whose bytes must still be in the cache afterwards. */
+/**
+ * Most bytes of one `recv`. With a checksum it is smaller, so that the bytes are still in the cache when they are
+ * summed.
+ */
 const RECEIVE_MAX_BYTES = 256 * 1024;
 const VERIFIED_RECEIVE_MAX_BYTES = 128 * 1024;
 /** Shorter pieces are received together and copied, because a system call costs more than the copy. */
 const DIRECT_MIN_BYTES = 16 * 1024;
-/** The staging buffer that {@link Landing} needs. */
+/** Size of the staging buffer that {@link Landing} needs. */
 export const STAGING_BYTES = 256 * 1024;
 
-/** `altered`: its bytes are not those that the peer had when it answered; nothing about the page follows from that. */
+/** Result of one operation. `altered`: the bytes were changed on the way, so that they say nothing about the page. */
 export type LandingOutcome = 'read' | 'refused' | 'stale' | 'wrong-checksum' | 'altered';
 
 interface LandingEvents {
-  /** Called when one operation has all its bytes; `outcome` is the result of the stamp and checksum checks. */
+  /** Called when an operation has all its bytes; `outcome` is the result of the tag, stamp and checksum checks. */
   finished(request: ReadRequest, opInRequest: number, outcome: LandingOutcome): void;
 }
 
 /**
  * Receives the payload of one response into its destinations.
  *
- * Long pieces are handed out to be received into directly. Runs of short ones are received into the
- * staging buffer and copied from there. The sum of an operation is taken over what has just landed,
- * while it is in the cache, and compared when its last byte is there.
+ * Long pieces are received directly into their memory. Runs of short ones are received into the staging buffer and
+ * copied from there. The checksum of an operation is updated while the received bytes are in the cache, and compared
+ * after the last byte.
  *
  * The payload of an aborted request, or the rest of it, is received into the staging buffer and dropped.
  *
- * The staging buffer may be shared by all connections of a thread: between the `recv` into it and
- * the copy out of it nothing else runs.
+ * All connections of a thread may share the staging buffer: nothing else runs between the `recv` into it and the copy
+ * out of it.
  */
 export class Landing {
   readonly #staging: Uint8Array;
@@ -40,18 +43,18 @@ export class Landing {
   #restBytes = 0;
   /** Whether the rest of the payload is received into the staging buffer and dropped. */
   #isDiscarding = false;
-  /** The granted pieces, adjacent ones joined; the piece being filled, and how much of it is filled. */
+  /** The granted pieces, with adjacent ones joined; then the index of the piece being filled and its bytes so far. */
   #segments: Uint8Array[] = [];
   #starts: number[] = [];
   #lengths: number[] = [];
   #piece = 0;
   #filledBytes = 0;
-  /** The granted operations; the one being filled, its missing bytes, and the checksum so far. */
+  /** The granted operations; then the index of the one being filled, its missing bytes, and its checksum so far. */
   #ops: number[] = [];
   #op = 0;
   #opRestBytes = 0;
   #sum = 0;
-  /** The tags of the response's payload; undefined: it has none. They stand in the header. */
+  /** Checks the tags of the payload, which are in the header; undefined if the response has none. */
   #tags: FrameTags | undefined;
   #header: Buffer = Buffer.alloc(0);
 
@@ -66,15 +69,15 @@ export class Landing {
   }
 
   /**
-   * Whether the memory for the next bytes is gone, because its owner has transferred it: then {@link discard} the rest.
+   * Whether the memory for the next bytes is gone because its owner has transferred it. Then {@link discard} the rest.
    */
   get isDetached(): boolean {
     return this.#restBytes > 0 && this.#segments[this.#piece]?.length === 0;
   }
 
   /**
-   * Starts a response, whose `header` must not change until it has landed. Returns false if it does not answer the
-   * request.
+   * Starts a response, whose `header` must not change until the payload has been received. Returns false if the
+   * response does not answer the request.
    */
   begin(request: ReadRequest, response: ResponseHeader, header: Buffer, tags?: FrameTags): boolean {
     if (response.opCount !== request.opCount) return false;
@@ -103,7 +106,7 @@ export class Landing {
     return true;
   }
 
-  /** The buffer for the next bytes: part of a piece, or the staging buffer. Never empty. */
+  /** Returns the buffer for the next bytes: part of a piece, or the staging buffer. It is never empty. */
   target(): Uint8Array {
     if (this.#isDiscarding) return this.#staging.subarray(0, Math.min(this.#restBytes, this.#staging.length));
     const pieceRest = (this.#lengths[this.#piece] as number) - this.#filledBytes;
@@ -114,7 +117,7 @@ export class Landing {
     return segment.subarray(from, from + Math.min(pieceRest, maxBytes));
   }
 
-  /** Takes note of `count` bytes received into the last {@link target}. */
+  /** Records that `count` bytes were received into the last {@link target}. */
   landed(target: Uint8Array, count: number): void {
     if (this.#isDiscarding || target.buffer === this.#staging.buffer) {
       this.accept(target, 0, count);
@@ -127,8 +130,8 @@ export class Landing {
   }
 
   /**
-   * Copies or drops bytes from `bytes[from]` up to `bytes[to]`, at most as many as are due; returns their number. It
-   * ends early where memory is {@link isDetached}.
+   * Copies or drops the bytes `bytes[from]` up to `bytes[to]`, at most as many as are due, and returns their number.
+   * Stops early at memory that {@link isDetached}.
    */
   accept(bytes: Uint8Array, from: number, to: number): number {
     const due = Math.min(to, from + this.#restBytes);
@@ -150,13 +153,15 @@ export class Landing {
     return end - from;
   }
 
-  /** Drops the rest of the response when it arrives. The last {@link target} must not be memory of the request. */
+  /**
+   * Makes the rest of the response be dropped on arrival. The last {@link target} must not be memory of the request.
+   */
   discard(): void {
     this.#isDiscarding = true;
     this.#segments = [];
   }
 
-  /** Drops the response: no memory is handed out or written any more. */
+  /** Drops the response. No memory is handed out or written any more. */
   abandon(): void {
     this.#request = undefined;
     this.#restBytes = 0;
@@ -241,7 +246,7 @@ export class Landing {
     return wanted === NO_CHECKSUM || wanted === this.#sum ? 'read' : 'wrong-checksum';
   }
 
-  /** Goes on to the next operation; operations of length 0 end at once. */
+  /** Moves on to the next operation. Operations of length 0 end at once. */
   #enterOp(): void {
     this.#sum = 0;
     const op = this.#ops[this.#op];

@@ -28,29 +28,29 @@ export interface ReadConnectionParts {
   /** Called when the connection can be used, and when bytes come after {@link onOverdue}. */
   onAnswering(): void;
   /**
-   * Called when the peer is silent for longer than it usually takes: all operations end, at once or with the
-   * connection. The connection stays open for its stall limit, and the peer may still answer.
+   * Called when the peer is silent for longer than it usually takes. All operations end, at once or with the
+   * connection. The connection stays open until its stall limit, because the peer may still answer.
    */
   onOverdue(): void;
   /** Called once, when the connection is closed. `isAtFault`: it was never usable, or failed with reads pending. */
   onClose(isAtFault: boolean, reason: string): void;
-  /** Called after `onClose` with requests that got no bytes and that another connection has to send. */
+  /** Called after `onClose` with requests that got no bytes, which another connection has to send. */
   onMoved(requests: readonly ReadRequest[]): void;
 }
 
 const REQUEST_ID_LIMIT = 2 ** 32;
 
 /**
- * The connection to one peer: requests go out pipelined within a window, answers come back in order
- * and are received straight into their destinations.
+ * The connection to one peer. Requests are sent pipelined within a window; answers come back in order and are received
+ * straight into their destinations.
  *
- * When it fails, it first destroys its socket, so that nothing more is received, and then ends its operations, so that
- * callers can reuse the memory when they see the results.
+ * When the connection fails, it destroys its socket first, so that nothing more is received. Then it ends its
+ * operations, so that callers can reuse the memory when they see the results.
  *
- * The socket takes the memory for the next bytes right after each receipt, long before they arrive, and does not give
- * it back. So an aborted request whose memory the socket holds ends with the next receipt or, if none arrives in time,
- * with the connection. All other aborted requests end at once, and their payload is dropped on arrival. The same holds
- * over TLS: decrypted bytes are copied into the memory that was taken before.
+ * After each receipt the socket takes the memory for the next bytes, long before they arrive, and does not give it
+ * back. Therefore an aborted request whose memory the socket holds ends with the next receipt or, if nothing arrives in
+ * time, with the connection. All other aborted requests end at once; their payload is dropped on arrival. TLS behaves
+ * the same, because decrypted bytes are copied into the memory that was taken before.
  */
 export class ReadConnection {
   readonly #parts: ReadConnectionParts;
@@ -64,9 +64,11 @@ export class ReadConnection {
   #sentTags: FrameTags | undefined;
   #state: 'connecting' | 'greeting' | 'open' | 'closed' = 'connecting';
   readonly #opening: ClientOpening;
-  /** Requests not sent yet, and requests sent but not answered completely; oldest first. */
+  /** Requests not sent yet, oldest first. */
   #queued: ReadRequest[] = [];
+  /** Requests sent and not completely answered, oldest first. */
   #sent: ReadRequest[] = [];
+  /** Request ids of the requests in `#sent`, in the same order. */
   #sentIds: number[] = [];
   #inFlightBytes = 0;
   #nextRequestId = 1;
@@ -80,7 +82,7 @@ export class ReadConnection {
   #hasAnswered = false;
   /** Whether the next bytes are received into memory of the oldest request. */
   #isHandedOut = false;
-  /** Ends the wait for the next bytes; set while the oldest request is aborted and has not ended. */
+  /** Ends the wait for the next bytes. Set while the oldest request is aborted and has not ended. */
   #endGrace: (() => void) | undefined;
   #isReferenced = true;
 
@@ -138,7 +140,7 @@ export class ReadConnection {
     return this.#wasLate;
   }
 
-  /** Whether the peer answered otherwise than the protocol says, or the two sides do not agree on a secret. */
+  /** Whether the peer violated the protocol, or the two sides do not share a secret. */
   get wasForeign(): boolean {
     return this.#wasForeign;
   }
@@ -148,7 +150,7 @@ export class ReadConnection {
     return this.#hasAnswered;
   }
 
-  /** Sends the request as soon as the window allows. All its operations end in any case. */
+  /** Sends the request as soon as the window allows. All its operations end, whatever happens. */
   submit(request: ReadRequest): void {
     if (this.#state === 'closed') {
       this.#parts.counters.failedOps += request.failRest();
@@ -160,14 +162,14 @@ export class ReadConnection {
     else this.#limitOpeningWait();
   }
 
-  /** Lets the process end although the connection is not open yet: nobody waits for it. */
+  /** Lets the process exit while the connection is still opening, because no caller waits for it. */
   probe(): void {
     this.#keepAlive(false);
   }
 
   /**
-   * Ends the operations of a batch with false, at once or as soon as nothing is received into their memory any more.
-   * Requests that were not sent are not sent.
+   * Ends the operations of a batch as false, at once or as soon as nothing is received into their memory any more.
+   * Requests that are still queued are not sent.
    */
   abort(batch: ReadBatch): void {
     if (this.#state === 'closed') return;
@@ -190,8 +192,8 @@ export class ReadConnection {
   }
 
   /**
-   * `isGivenUp`: the peer is not at fault, and requests that got no bytes are moved to another connection instead of
-   * failing.
+   * With `isGivenUp` the peer is not at fault. Requests that got no bytes are then moved to another connection instead
+   * of failing.
    */
   #close(reason: string, { isGivenUp }: { readonly isGivenUp: boolean }): void {
     if (this.#state === 'closed') return;
@@ -217,7 +219,7 @@ export class ReadConnection {
     for (const request of pending) {
       if (request !== handedOut && !moved.includes(request)) counters.failedOps += request.failRest();
     }
-    // A TLS socket may be handing out decrypted bytes, and goes on with that after it is destroyed.
+    // A TLS socket that is handing out decrypted bytes continues after it is destroyed, until this turn ends.
     if (handedOut !== undefined) env.clock.yield().then(() => (counters.failedOps += handedOut.failRest()));
     if (moved.length > 0) onMoved(moved);
   }
@@ -227,12 +229,12 @@ export class ReadConnection {
     this.#parts.counters.failedOps += request.abort();
   }
 
-  /** Ends the oldest request when the memory for its next bytes is gone: an error here would end the process. */
+  /** Ends the oldest request if the memory for its next bytes is gone, because an error here would end the process. */
   #dropIfDetached(): void {
     if (this.#landing.isDetached) this.#endAborted(this.#sent[0] as ReadRequest);
   }
 
-  /** Delays the end of the oldest request, which is aborted, until its memory has been received into once more. */
+  /** Delays the end of the oldest request, which was aborted, until its memory has been received into once more. */
   #awaitReceipt(): void {
     if (this.#endGrace !== undefined) return;
     const { limits, env } = this.#parts;
@@ -277,7 +279,7 @@ export class ReadConnection {
     this.#limitState('greeting');
   }
 
-  /** Gives the connection up if it is still in this state when its time is over. */
+  /** Gives up the connection if it is still in this state after the connect timeout. */
   #limitState(state: 'connecting' | 'greeting'): void {
     const { limits, env } = this.#parts;
     this.#cancelTimer?.();
@@ -289,9 +291,7 @@ export class ReadConnection {
     });
   }
 
-  /**
-   * Ends the requests that wait for the opening when it takes longer than the peer usually does; the opening goes on.
-   */
+  /** Ends requests that have waited for the opening longer than the peer usually takes; the opening continues. */
   #limitOpeningWait(): void {
     if (this.#cancelOpeningWait !== undefined) return;
     const { limits, env, times } = this.#parts;
@@ -311,8 +311,8 @@ export class ReadConnection {
   }
 
   /**
-   * Ends all operations, because the peer is silent: at once, or with the connection when the socket holds memory of
-   * one.
+   * Ends all operations because the peer is silent: at once, or together with the connection if the socket holds memory
+   * of one.
    */
   #overdue(): void {
     this.#parts.onOverdue();
@@ -387,7 +387,7 @@ export class ReadConnection {
     this.#cancelTimer = undefined;
     this.#endOpeningWait();
     const { times, env, onAnswering } = this.#parts;
-    // A later opening says less than the answers before it: it takes more round trips, and computes more.
+    // Later openings are not timed: an opening takes more round trips and more computation than an answer.
     if (!times.isKnown) times.note(env.clock.nowMs() - this.#startedMs);
     onAnswering();
     this.#restIfUnwanted();
@@ -456,7 +456,7 @@ export class ReadConnection {
     request.finish(op, outcome === 'read', gone);
   }
 
-  /** Ends the connection. A server that does not accept the proofs ends it without an answer. */
+  /** Handles the end of the connection. A server that rejects the proof closes it without an answer. */
   #lost(reason: string): void {
     if (this.#opening.awaitsProof && this.#state === 'greeting') this.#unauthenticated('refused');
     else this.close(reason);

@@ -80,7 +80,7 @@ export class ReadPeers {
     return peer;
   }
 
-  /** Forgets a peer without a connection if there are too many peers. False: all have one. */
+  /** Forgets a peer without a connection if there are too many peers. Returns false if all have one. */
   #makeRoom(): boolean {
     if (this.#peers.size < this.#limits.connectionsMaxCount) return true;
     for (const [endpoint, peer] of this.#peers) {
@@ -107,18 +107,18 @@ export class ReadPeers {
   }
 }
 
-/** What all connections to the peer have, and what the peer has itself. */
+/** Parts that all connections to the peer share, and the peer's own. */
 interface ReadPeerParts
   extends Pick<ReadConnectionParts, 'endpoint' | 'staging' | 'counters' | 'limits' | 'env' | 'authFailures'> {
-  /** The log of what peers can cause, of all of them. */
+  /** Rate-limited log for events that peers can cause, shared by all peers. */
   readonly lines: SparseLog;
-  /** Called when the peer begins or ends to be reachable. */
+  /** Called when the peer becomes reachable or unreachable. */
   readonly onTurned: (isReachable: boolean) => void;
 }
 
 /**
- * `reachable`: it answers, or was never tried. `suspected`: silent for longer than it usually takes, on a connection
- * that is still open. `unreachable`: there is no connection.
+ * State of a peer. `reachable`: it answers, or was never tried. `suspected`: it is silent for longer than usual on a
+ * connection that is still open. `unreachable`: there is no connection.
  */
 type PeerState = 'reachable' | 'suspected' | 'unreachable';
 
@@ -126,31 +126,33 @@ type PeerState = 'reachable' | 'suspected' | 'unreachable';
 const UNREACHABLE_LOG_INTERVAL_MS = 10_000;
 
 /**
- * One peer that pages are read from: a connection, opened when it is needed, and whether the peer is reachable. Reads,
- * lookups and reports all ask this one state.
+ * One peer that pages are read from. It opens a connection when one is needed and tracks whether the peer is reachable.
+ * Reads, lookups and reports all use this one state.
  *
  *     reachable    -- silent for longer than usual ----->  suspected      any byte: reachable
  *     reachable    -- an attempt to connect fails ------>  unreachable
  *     suspected    -- the connection ends -------------->  unreachable    a connection opens: reachable
  *
- * Reads of a peer that is not reachable end at once, so that another node can be asked. It is found again without them:
- * while suspected by its own late answer, while unreachable by attempts to connect in the background, whose pauses are
- * at most a second. They end when nobody reads from the peer for long; then the next read tries it, as it does a second
- * after the peer has answered in another protocol or refused the secret. A working connection that ends is no reason to
- * doubt a peer: the next read opens another.
+ * Reads from a peer that is not reachable end at once, so that another node can be asked. The peer is found again
+ * without them: a suspected peer by its own late answer, an unreachable one by attempts to connect in the background,
+ * at most a second apart. The attempts stop when nothing has been read from the peer for long; then the next read tries
+ * it. The next read also tries a peer that answered in another protocol or refused the secret, a second later. A
+ * working connection that ends is no reason to doubt a peer: the next read opens another.
  */
 class ReadPeer {
   readonly #parts: ReadPeerParts;
   readonly #times = new AnswerTimes();
   #connection: ReadConnection | undefined;
   #state: PeerState = 'reachable';
-  /** Time since which the peer is not reachable. */
+  /** When the peer became unreachable. */
   #sinceMs = 0;
-  /** Failed attempts in a row, whether the last one failed by silence, and the time of the next one. */
+  /** Consecutive failed attempts to connect. */
   #failures = 0;
+  /** Whether the last attempt failed because the peer was silent. */
   #wasLate = false;
-  /** Whether it is tried in the background: not if it has answered as no peer of this cluster does. */
+  /** Whether the peer is retried in the background; false after it answered as no peer of this cluster does. */
   #isLookedFor = true;
+  /** When the next attempt is due. */
   #retryAtMs = 0;
   #cancelRetry: (() => void) | undefined;
   #lastAskedMs = 0;
@@ -196,8 +198,8 @@ class ReadPeer {
   #usable(): ReadConnection | undefined {
     if (this.#isClosed) return undefined;
     if (this.#state === 'reachable') return this.#connection ?? this.#connect();
-    // Whoever comes when a peer that refuses connections is due to be tried waits for the outcome, which comes at once.
-    // One that is silent is only looked for in the background.
+    // If a peer that refused connections is due for a retry, this read tries it, because the outcome comes at once. A
+    // silent peer is retried only in the background.
     const isDue = this.#connection === undefined && this.#parts.env.clock.nowMs() >= this.#retryAtMs;
     return isDue && !this.#wasLate ? this.#connect() : undefined;
   }
@@ -227,7 +229,7 @@ class ReadPeer {
     const { env, limits, lines } = this.#parts;
     if (isAtFault) lines.log('info', 'data connection failed', { peer: this.#name, reason }, this.#name);
     else if (this.#state === 'reachable') return;
-    // It may have been restarted.
+    // A peer that answered before may just have been restarted.
     if (this.#state === 'reachable' && hasAnswered && !wasLate && !wasForeign) return;
     this.#turn('unreachable', reason);
     this.#wasLate = wasLate;
@@ -251,7 +253,7 @@ class ReadPeer {
     this.#turn('reachable', 'it answers');
   }
 
-  /** Goes over to a state; the log names the peer when it begins not to be reachable, and when that ends. */
+  /** Changes the state. The log names the peer when it becomes unreachable and when that ends. */
   #turn(state: PeerState, reason: string): void {
     const { clock, log } = this.#parts.env;
     const before = this.#state;

@@ -31,8 +31,8 @@ export class ReadBatch {
   }
 
   /**
-   * Ends one operation, once; the call ends with its last operation. `gone`: whether the peer answered and does not
-   * have the page.
+   * Ends one operation, once. The call ends with its last operation. `gone` says whether the peer answered that it does
+   * not have the page.
    */
   finish(opIndex: number, isRead: boolean, gone: number = Gone.no): void {
     this.results[opIndex] = isRead;
@@ -155,7 +155,7 @@ export class ReadRequest {
     return this.failRest();
   }
 
-  /** Encodes the request frame, with room for `tagBytes` behind it. */
+  /** Encodes the request frame and leaves room for `tagBytes` at its end. */
   encode(requestId: number, tagBytes: number): Buffer {
     const header = { requestId, opCount: this.opCount, totalBytes: this.totalBytes };
     return encodeRequest(header, { rkeys: this.#rkeys, lengths: this.lengths, addrs: this.#remoteAddrs }, tagBytes);
@@ -172,6 +172,6 @@ export class ReadCounters {
   protocolErrors = 0;
   connections = 0;
   reconnects = 0;
-  /** Times that a peer has begun not to be reachable. */
+  /** Times that a peer has become unreachable. */
   unreachablePeers = 0;
 }

@@ -6,25 +6,28 @@ interface SilenceWatchParts {
   readonly limits: TcpLimits;
   readonly times: AnswerTimes;
   readonly clock: Clock;
-  /** Payload of the oldest request in flight; undefined: nothing is due. */
+  /** Payload size of the oldest request in flight; undefined if no answer is due. */
   readonly dueBytes: () => number | undefined;
-  /** Called when nothing has come for longer than the peer usually takes. */
+  /** Called when nothing has arrived for longer than the peer usually takes. */
   readonly onOverdue: () => void;
-  /** Called when nothing has come for the stall limit, or the oldest request takes too long. */
+  /** Called when nothing has arrived for the stall limit, or the oldest request takes too long. */
   readonly onStalled: () => void;
 }
 
 /**
- * Watches that bytes come while an answer is due, on one open connection. A peer that is silent for longer than it
- * usually takes is overdue: nobody waits for it. One that is silent for the stall limit is given up. All requests share
- * one timer, because most end long before it.
+ * Watches one open connection while answers are due. A peer that is silent for longer than it usually takes is overdue,
+ * and no read waits for it any more. A peer that is silent for the stall limit is given up. All requests share one
+ * timer, because most end long before it fires.
  */
 export class SilenceWatch {
   readonly #parts: SilenceWatchParts;
   #lastReceiptMs = 0;
-  /** Time since which the oldest request has been the oldest. */
+  /** When the oldest request became the oldest. */
   #oldestSinceMs = 0;
-  /** When the oldest request was sent, if none was in flight then, so that its answer shows how long the peer takes. */
+  /**
+   * When the oldest request was sent, if nothing else was in flight then, so that its answer shows how long the peer
+   * takes.
+   */
   #timedSinceMs: number | undefined;
   #isOverdue = false;
   #isStopped = false;
@@ -40,7 +43,7 @@ export class SilenceWatch {
     if (this.#cancelTimer === undefined) this.#watch();
   }
 
-  /** Called when bytes have come; returns whether the peer was overdue. */
+  /** Called when bytes have arrived; returns whether the peer was overdue. */
   received(): boolean {
     this.#lastReceiptMs = this.#parts.clock.nowMs();
     const wasOverdue = this.#isOverdue;

@@ -1,8 +1,8 @@
 import type { HostRegion } from '../../../memory/host-region.js';
 
 /**
- * A registered range as it is posted from the transport's thread to the serving thread. Flags and views are shared
- * memory: the serving thread sends directly out of the region's segments.
+ * A registered range, as the transport's thread posts it to the serving thread. Flags and views are shared memory: the
+ * serving thread sends directly from the region's segments.
  */
 export interface Registration {
   readonly rkey: number;
@@ -40,12 +40,12 @@ export class Registrations {
   readonly #byRkey = new Map<number, Registration>();
   readonly #catchUp: () => void;
 
-  /** `catchUp` adds the registrations that were posted and not added yet. */
+  /** `catchUp` adds registrations that were posted but not added yet. */
   constructor(catchUp: () => void) {
     this.#catchUp = catchUp;
   }
 
-  /** Adds a registration, unless its region has been freed meanwhile. */
+  /** Adds a registration, unless its region has been freed in the meantime. */
   add(registration: Registration): void {
     if (isLive(registration)) this.#byRkey.set(registration.rkey, registration);
   }
@@ -55,8 +55,8 @@ export class Registrations {
   }
 
   /**
-   * The registration that lets a peer with `rkey` read `length` bytes from `addr` on. Undefined: the rkey is unknown,
-   * the range is out of bounds, or the memory was deregistered or freed.
+   * Returns the registration that lets a peer with `rkey` read `length` bytes from `addr` on. Undefined if the rkey is
+   * unknown, the range is out of bounds, or the memory was deregistered or freed.
    */
   find(rkey: number, addr: number, length: number): Registration | undefined {
     let found = this.#byRkey.get(rkey);

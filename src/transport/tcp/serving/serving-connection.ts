@@ -65,42 +65,44 @@ export interface ServingConnectionParts {
   readonly random: RandomSource;
   /** Secrets of the cluster; without them there is no authentication. */
   readonly secrets?: ClusterSecrets | undefined;
-  /** Bytes of an answer that are written at a time; the rest follows when the kernel has taken them. Default: all. */
+  /** Most bytes of an answer written at a time; the rest follows when the kernel has taken them. Default: no limit. */
   readonly writeMaxBytes?: number;
-  /** What the server is, in the terms of a reader that means to reach it. */
+  /** The target that readers must name to authenticate with this server. */
   readonly target: string;
   /** Called once the opening has succeeded. */
   onOpen(): void;
-  /** Called when the two sides do not agree on a secret; the connection ends. */
+  /** Called when the two sides do not share a secret; the connection ends. */
   onUnauthenticated(reason: AuthFailureReason): void;
 }
 
 /**
- * Answers to requests that came together are written together up to so many bytes: a system call costs more than a
- * small answer.
+ * Answers to requests that arrived together are written together, up to this many bytes, because a system call costs
+ * more than a small answer.
  */
 const ANSWERS_TARGET_BYTES = 256 * 1024;
 const NO_INPUT = Buffer.alloc(0);
 
 /**
- * The connection of one reader. Requests are answered in order, those that came together by one write. Further ones are
- * parsed only after the kernel has taken that whole, so that a connection never holds more than ANSWERS_TARGET_BYTES of
- * views, or one answer's, and one received chunk.
+ * The connection of one reader. Requests are answered in order; answers to requests that arrived together are written
+ * together. Further requests are parsed only after the kernel has taken all of that, so that a connection never holds
+ * more than ANSWERS_TARGET_BYTES of views (or one larger answer) and one received chunk.
  */
 export class ServingConnection {
   readonly #parts: ServingConnectionParts;
   readonly #opening: ServerOpening;
-  /** Tags that requests and responses carry; undefined: none. */
+  /** Tags of requests and responses; undefined if they have none. */
   #tags: SessionTags | undefined;
   #isDraining = false;
-  /** The unwritten rest of the present answer. */
+  /** The unwritten rest of the current answer. */
   #rest: Payload | undefined;
   #isFinishing = false;
-  /** Received and not yet used. */
+  /** Bytes received and not parsed yet. */
   #input: Buffer = NO_INPUT;
-  /** Written since the socket was corked. */
+  /** Bytes written since the socket was corked. */
   #corkedBytes = 0;
-  /** Not counted yet: counters that two threads share cost more than a plain sum. */
+  /**
+   * Counts not added to the shared counters yet: updating counters shared by two threads costs more than a plain sum.
+   */
   readonly #served = { ops: 0, bytes: 0, refusedOps: 0 };
   #cancelDeadline: (() => void) | undefined;
   /** The event that the deadline is for. */
@@ -131,7 +133,7 @@ export class ServingConnection {
     this.#expect('frame');
   }
 
-  /** Answers no further requests; the connection ends when the peer has taken the present answer. */
+  /** Answers no further requests. The connection ends when the peer has received the current answer. */
   finish(): void {
     this.#isFinishing = true;
     this.#input = NO_INPUT;
@@ -189,7 +191,7 @@ export class ServingConnection {
     this.#waitIfFull();
     if (at > 0) this.#input = at === this.#input.length ? NO_INPUT : this.#input.subarray(at);
     const isIdle = this.#opening.isOpen && this.#input.length === 0;
-    // A hello and the nonce behind it have one deadline.
+    // A hello and the nonce after it share one deadline.
     this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0 && !this.#opening.isWithinGreeting);
   }
 
@@ -202,7 +204,7 @@ export class ServingConnection {
     this.#served.ops = this.#served.bytes = this.#served.refusedOps = 0;
   }
 
-  /** Hands the kernel what has been written. */
+  /** Passes the written answers to the kernel. */
   #flush(): void {
     const { socket } = this.#parts;
     this.#corkedBytes = 0;
@@ -212,20 +214,23 @@ export class ServingConnection {
     socket.cork();
   }
 
-  /** Receives nothing more until the kernel has taken what has been written. */
+  /** Stops receiving until the kernel has taken what was written. */
   #waitIfFull(): void {
     const { socket } = this.#parts;
     const isTaken = socket.writableLength === 0 && this.#rest === undefined;
-    // The opening has a deadline of its own, and its messages always fit.
+    // The opening has its own deadline, and its messages always fit.
     if (this.#isDraining || !this.#opening.isOpen || !socket.writableNeedDrain || isTaken) return;
     this.#isDraining = true;
     socket.pause();
   }
 
-  /** Bytes used; 0 when more are needed, undefined when they are not of the protocol. */
+  /**
+   * Parses a part of the opening. Returns the bytes used, 0 if more are needed, undefined if they violate the protocol.
+   */
   #parseOpening(at: number): number | undefined {
     const bytes = this.#input.subarray(at);
-    // A wrong byte is detected at once; a client of another protocol would hold the connection until the deadline.
+    // Wrong bytes are detected at once, so that a client of another protocol does not hold the connection until the
+    // deadline.
     this.#opening.examine(bytes);
     const { nextBytes } = this.#opening;
     if (nextBytes === 0) return undefined;
@@ -247,7 +252,7 @@ export class ServingConnection {
     return isTagged && this.#serve(header, at + REQUEST_HEADER_BYTES) ? frameBytes : undefined;
   }
 
-  /** Whether the request at `at` has its tag, or needs none. */
+  /** Whether the request at `at` has a correct tag, or needs none. */
   #isTagged(at: number, requestBytes: number): boolean {
     const tags = this.#tags?.received;
     if (tags === undefined) return true;
@@ -290,7 +295,7 @@ export class ServingConnection {
     return true;
   }
 
-  /** Writes as much as allowed now; the rest follows when the kernel has taken that. */
+  /** Writes as much as allowed now. The rest follows when the kernel has taken it. */
   #write(payload: Payload): void {
     const { socket, writeMaxBytes = Number.POSITIVE_INFINITY } = this.#parts;
     socket.cork();
@@ -305,7 +310,7 @@ export class ServingConnection {
     this.#parts.socket.destroy();
   }
 
-  /** Sets the one deadline: for a frame to arrive completely, or for an answer to be taken. */
+  /** Sets the only deadline: for a frame to arrive completely, or for an answer to be received by the peer. */
   #expect(what: 'frame' | 'drain' | undefined, isAnother = false): void {
     if (what === this.#awaited && !isAnother) return;
     this.#awaited = what;

@@ -15,9 +15,9 @@ export interface ServingSetup {
   readonly host: string;
   readonly port: number;
   readonly limits: TcpLimits;
-  /** Secrets as texts, because a class instance cannot be posted to a thread. */
+  /** Secrets as strings, because a class instance cannot be posted to a thread. */
   readonly secrets?: readonly string[] | undefined;
-  /** Certificate and key; with them the thread speaks TLS. */
+  /** Certificate and key; if given, the thread uses TLS. */
   readonly tls?: TlsTexts | undefined;
 }
 
@@ -34,8 +34,8 @@ export type FromServing =
   | ServingReport;
 
 /**
- * Log records, counts and events for the audit log of the serving thread, for the logger, the metrics and the audit log
- * of the transport.
+ * Log records, audit events and counts of the serving thread, for the log, the audit log and the metrics of the
+ * transport.
  */
 export type ServingReport =
   | {
@@ -48,8 +48,8 @@ export type ServingReport =
   | { readonly type: 'count'; readonly name: string; readonly amount: number; readonly labels: Labels };
 
 /**
- * The program of the serving thread, which owns the listening socket, so that a busy main thread stalls no peer.
- * Resolves when it has ended: on request, or because the other side closed `messages`.
+ * The program of the serving thread. The thread owns the listening socket, so that a busy main thread delays no peer.
+ * Resolves when it has ended, on request or because the other side closed `messages`.
  */
 export function serve(setup: ServingSetup, messages: MessageEnd, env: Environment): Promise<void> {
   const { counterMemory, host, port, limits } = setup;
@@ -74,7 +74,7 @@ export function serve(setup: ServingSetup, messages: MessageEnd, env: Environmen
   messages.onMessage((message) => handle(message as ToServing));
   const starting = serving.start(port).then(
     (listeningPort) => send({ type: 'listening', port: listeningPort }),
-    // The other side ends this thread: closing the messages here could lose the last one.
+    // The other side ends this thread. Closing the messages here could lose the last one.
     (error: Error) => send({ type: 'refused', message: error.message }),
   );
   return new Promise((resolve) => {

@@ -9,7 +9,7 @@ import { type FromServing, type ServingReport, type ServingSetup, serve, type To
 
 interface ServingRunOptions extends ServingSetup {
   readonly env: Environment;
-  /** Called when the thread starts no read of this range any more. */
+  /** Called when the thread will start no more reads of this range. */
   onDeregistered(rkey: number): void;
   onReport(report: ServingReport): void;
 }
@@ -23,21 +23,21 @@ interface ServingThreadOptions {
 }
 
 /**
- * The serving thread as the transport sees it.
+ * The transport's handle of the serving thread.
  *
- * {@link register} only posts a message, and yet no peer that knows the rkey comes too early: when the serving thread
- * meets an unknown rkey, it first handles all posted messages synchronously, and the registration was posted before any
- * peer could learn the rkey.
+ * {@link register} only posts a message, yet no peer that knows the rkey comes too early: when the serving thread sees
+ * an unknown rkey, it first handles all posted messages synchronously. The registration was posted before any peer
+ * could learn the rkey.
  *
- * A thread that fails is replaced by another one on the same port and with the same registrations; otherwise the node
- * would stay a member whose pages cannot be read. After repeated failures it is given up.
+ * A failed thread is replaced by another one on the same port and with the same registrations; otherwise the node would
+ * stay a member whose pages cannot be read. After repeated failures it is not replaced any more.
  */
 export class ServingThread {
   readonly counters = new ServingCounters();
   readonly #options: ServingThreadOptions;
   readonly #registrations = new Map<number, Registration>();
   readonly #deregistering = new Map<number, () => void>();
-  /** The present run; undefined between the end of one and the start of the next. */
+  /** The current run; undefined between the end of one and the start of the next. */
   #run: ServingRun | undefined;
   #port = 0;
   #startedAtMs = 0;
@@ -45,7 +45,7 @@ export class ServingThread {
   #restarts = 0;
   #cancelRestart: (() => void) | undefined;
   #isClosing = false;
-  /** Functions that end the listening to new credentials. */
+  /** Functions that stop watching for renewed credentials. */
   readonly #forgets: (() => void)[] = [];
 
   /** Starts the thread and resolves when it listens. Throws `ConfigError` if it cannot listen at the address. */
@@ -116,7 +116,7 @@ export class ServingThread {
     for (const forget of this.#forgets) forget();
   }
 
-  /** Starts a thread that gets all registrations before it accepts a peer. */
+  /** Starts a thread that receives all registrations before it accepts a peer. */
   #begin(port: number): ServingRun {
     const { host, limits, env } = this.#options;
     const run = new ServingRun({
@@ -147,7 +147,7 @@ export class ServingThread {
 
   #onEnded({ failure }: ServingRun): void {
     this.#run = undefined;
-    // The failed thread could not count the end of its connections.
+    // The failed thread could not count down its connections.
     this.counters.add('connections', -this.counters.value('connections'));
     for (const resolve of this.#deregistering.values()) resolve();
     this.#deregistering.clear();
@@ -183,12 +183,12 @@ export class ServingThread {
   }
 }
 
-/** What the thread proves itself with. */
+/** The credentials that the thread uses to authenticate itself. */
 function credentialsOf({ secrets, tls }: Environment): Pick<ServingSetup, 'secrets' | 'tls'> {
   return { secrets: secrets?.reveal(), tls: tls?.reveal() };
 }
 
-/** The error of an address at which a thread cannot listen, with the key that is to be changed. */
+/** Returns the error for an address that the thread cannot listen on; it names the configuration key to change. */
 function listenError(address: { readonly host: string; readonly port: number }, failure: string): ConfigError {
   const [key, advice] = /\b(EADDRINUSE|EACCES)\b/.test(failure)
     ? ['tcp_port', 'choose a port that is free, or 0 for any']
@@ -207,7 +207,7 @@ class ServingRun {
   #isListening = false;
   #failure = '';
 
-  /** Starts the thread. Messages are handled in order, also those that are sent before it listens. */
+  /** Starts the thread. Messages are handled in order, including those sent before it listens. */
   constructor({ env, onDeregistered, onReport, ...setup }: ServingRunOptions) {
     this.#thread = env.threads.start({
       name: 'meshcache-tcp-serving',
@@ -243,7 +243,7 @@ class ServingRun {
     return this.#failure;
   }
 
-  /** Sends a message; without effect once the thread has ended. */
+  /** Sends a message. Has no effect once the thread has ended. */
   send(message: ToServing): void {
     this.#thread.messages.post(message);
   }
@@ -254,7 +254,7 @@ class ServingRun {
     else this.terminate().catch(() => {});
   }
 
-  /** Stops the thread wherever it is; resolves when it has ended. */
+  /** Stops the thread at once, whatever it does; resolves when it has ended. */
   async terminate(): Promise<void> {
     await this.#thread.terminate();
   }

@@ -19,14 +19,14 @@ const report = (message: FromServing): void => messages.post(message);
 void serve(setup, messages, servingEnvironment(setup, report));
 
 /**
- * Delay after which counts are sent to the other thread together, so that a flood of connections does not become a
- * flood of messages.
+ * Delay before counts are sent to the other thread together, so that a flood of connections does not become a flood of
+ * messages.
  */
 const COUNTS_DELAY_MS = 200;
 
 /**
- * The environment of the serving thread: the real machine, with log records, counts and events for the audit log passed
- * to `report`.
+ * The environment of the serving thread: the real machine, except that log records, counts and audit events go to
+ * `report`.
  */
 function servingEnvironment({ secrets, tls }: ServingSetup, report: (report: ServingReport) => void): Environment {
   const counts = new Map<string, { readonly name: string; readonly labels: Labels; amount: number }>();

@@ -15,7 +15,7 @@ interface ServingParts {
   readonly counters: ServingCounters;
   readonly limits: TcpLimits;
   readonly env: Environment;
-  /** Address to listen on, and that readers know. */
+  /** Address to listen on, which readers use to reach this node. */
   readonly host: string;
 }
 
@@ -44,7 +44,7 @@ export class Serving {
       rates: parts.limits.connectionRates,
       onConnection: (socket) => this.#accepted(socket),
       onRefused: () => parts.counters.add('refusedConnections', 1),
-      // A connection could not be accepted: the process has no descriptors left.
+      // A connection could not be accepted because the process has no descriptors left.
       onError: () => parts.counters.add('refusedConnections', 1),
     });
     this.#authFailures = new AuthFailures('data', parts.env, 'data');
@@ -61,8 +61,8 @@ export class Serving {
   }
 
   /**
-   * Ends idle connections at once, and the others when the peer has taken the present answer or after
-   * `finishTimeoutMs`; resolves when the port is free.
+   * Ends idle connections at once, and the others when the peer has received the current answer, at the latest after
+   * `finishTimeoutMs`. Resolves when the port is free.
    */
   async stop(): Promise<void> {
     const { env, limits } = this.#parts;
@@ -75,7 +75,7 @@ export class Serving {
     cancel();
   }
 
-  /** Ends every connection at once; resolves when the port is free. To be called after {@link start}; idempotent. */
+  /** Ends every connection at once; resolves when the port is free. Must be called after {@link start}. Idempotent. */
   async end(): Promise<void> {
     const closed = this.#listener.close();
     for (const socket of this.#connections.keys()) socket.destroy();
@@ -123,7 +123,10 @@ export class Serving {
     socket.destroy();
   }
 
-  /** Throws `InvariantError` unless its connections are within their limits, and pending ones among them. */
+  /**
+   * Throws `InvariantError` unless connections are counted and within their limits, and every pending one is among
+   * them.
+   */
   verify(): void {
     const { counters, limits } = this.#parts;
     assertEqual('serving: connections', counters.value('connections'), this.#connections.size);
