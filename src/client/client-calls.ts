@@ -204,9 +204,7 @@ export class ClientCalls {
     const { env } = attachment;
     const leftMs = call.untilMs - env.clock.nowMs();
     if (leftMs <= 0 || call.signal?.aborted === true) return null;
-    const asked = call.link.request(type, body, leftMs, call.askedMs);
-    if (asked === undefined) return null;
-    const { id, answer } = asked;
+    const { id, answer } = call.link.request(type, body, leftMs, call.askedMs);
     const inTime = within(env.clock, leftMs + CLIENT_ANSWER_GRACE_MS, answer);
     const isAnswered = (await unlessAborted(inTime, call.signal)) === true;
     if (!isAnswered) {

@@ -32,9 +32,6 @@ export class SocketTakenError extends ConfigError {
   }
 }
 
-/** Parts of an environment that a probe of a socket needs. */
-type ProbeEnvironment = Environment;
-
 /** A Unix socket that a node creates, and who may connect to it. */
 export interface LocalSocket {
   /** The configuration key of the path, for messages. */
@@ -53,7 +50,7 @@ export interface LocalSocket {
 export async function listenLocally(
   server: Server,
   { key, path, mode, gid }: LocalSocket,
-  { env, onError }: { readonly env: ProbeEnvironment; readonly onError: (error: Error) => void },
+  { env, onError }: { readonly env: Environment; readonly onError: (error: Error) => void },
 ): Promise<void> {
   const bytes = Buffer.byteLength(path);
   // Node.js would silently listen at a truncated path.
@@ -85,7 +82,7 @@ export async function orConfigError(key: string, path: string, step: () => Promi
 }
 
 /** Removes the socket of a crashed node. Throws if a running node owns it. */
-async function takePath(key: string, path: string, env: ProbeEnvironment): Promise<void> {
+async function takePath(key: string, path: string, env: Environment): Promise<void> {
   const found = statusOf(path);
   if (found === undefined) return;
   if (!found.isSocket()) {
@@ -150,13 +147,13 @@ function makeFolder(path: string): void {
  * Whether a process accepts connections at a socket. A process that does not answer at all counts, too. A node listens
  * only a moment after it has created its socket, so a failed probe is repeated once.
  */
-export async function isAnswering(path: string, env: ProbeEnvironment): Promise<boolean> {
+export async function isAnswering(path: string, env: Environment): Promise<boolean> {
   if (await accepts(path, env)) return true;
   await new Promise<void>((resolve) => env.clock.after(PROBE_PAUSE_MS, resolve, { keepAlive: true }));
   return accepts(path, env);
 }
 
-function accepts(path: string, { network, clock }: ProbeEnvironment): Promise<boolean> {
+function accepts(path: string, { network, clock }: Environment): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = network.connect({ path });
     const end = (isThere: boolean): void => {
