@@ -23,12 +23,12 @@ const STEP_BITS: u32 = 6;
 const STEPS: u32 = 1 << STEP_BITS;
 /** Powers of two: sizes below 2^(LEVELS + STEP_BITS - 1) units. */
 const LEVELS: u32 = 48;
-/** Blocks of the request's own bin that are looked at. */
+/** Blocks of the request's own bin that are tried. */
 const OWN_BIN_TRIES: i32 = 8;
 
 export const FREE: u32 = 0;
 export const USED: u32 = 1;
-/** Withheld: in quarantine, or its page was removed while pinned. */
+/** Withheld: in quarantine, or the page was removed while pinned. */
 export const WAITING: u32 = 2;
 
 // @ts-ignore: decorator
@@ -92,7 +92,7 @@ export function setBlockReleaseMs(block: usize, releaseMs: f64): void {
   store<f64>(block, releaseMs, 40);
 }
 
-/** Bin of the blocks of that many units. */
+/** Bin for blocks of `units` units. */
 export function binOf(units: u64): u32 {
   if (units < <u64>STEPS) return <u32>units;
   const shift = 63 - STEP_BITS - <u32>clz<u64>(units);
@@ -102,20 +102,20 @@ export function binOf(units: u64): u32 {
 @unmanaged
 export class Allocator {
   blocks: Records;
-  /** One bit a level that has a free block. */
+  /** One bit per level that has a free block. */
   private levelBits: u64;
-  /** One u64 a level: one bit a bin that has a free block. */
+  /** One u64 per level, with one bit per bin that has a free block. */
   private stepBits: usize;
   /** Head block of each bin. */
   private heads: usize;
   freeUnits: u64;
   segmentUnits: u64;
   totalUnits: u64;
-  /** Blocks 0 to segments - 1 are the first blocks of the segments, for ever. */
+  /** Blocks 0 to segments - 1 are always the first blocks of the segments. */
   segments: u32;
   /**
-   * Last block of the last segment that `allocateAt` cut from (at first: of the first one); all segments above are one
-   * free block each. NONE from the first `allocate` or `free` on.
+   * Last block of the last segment that `allocateAt` cut from (initially of the first segment); each segment above is
+   * one free block. NONE after the first `allocate` or `free`.
    */
   private restoreTail: u32;
 
@@ -133,7 +133,7 @@ export class Allocator {
     this.segments = <u32>((totalUnits + segmentUnits - 1) / segmentUnits);
     this.restoreTail = 0;
     for (let i: u32 = 0; i < this.segments; i++) this.blocks.add();
-    // Filled from the first segment on: the bins are last in, first out.
+    // The bins are filled downwards to the first segment, because they are last in, first out.
     for (let i = this.segments; i > 0; i--) {
       const offset = <u64>(i - 1) * segmentUnits;
       const size = min<u64>(segmentUnits, totalUnits - offset);
@@ -147,7 +147,7 @@ export class Allocator {
     return this.blocks.at(block);
   }
 
-  /** A used block of exactly that many units (at least 1), cut off the low end of a free one; or NONE. */
+  /** Returns a used block of exactly `units` units (at least 1), cut off the low end of a free block; or NONE. */
   allocate(units: u64): u32 {
     const block = this.findFree(units);
     if (block == NONE) return NONE;
@@ -156,15 +156,16 @@ export class Allocator {
     return block;
   }
 
-  /** Whether there has been neither an `allocate` nor a `free`. */
+  /** Whether there has been neither an `allocate` nor a `free` yet. */
   @inline
   get canRestore(): bool {
     return this.restoreTail != NONE;
   }
 
   /**
-   * A used block of exactly that range; NONE: it is not free, not in one segment, or below a range taken before. Only
-   * while `canRestore`: then all free space above the last range taken is the last block of its segment. O(1).
+   * Returns a used block of exactly that range. NONE: the range is not free, not in one segment, or below a range taken
+   * before. Only while `canRestore`: all free space above the last range taken is then the last block of its segment.
+   * O(1).
    */
   allocateAt(offset: u64, units: u64): u32 {
     const end = offset + units;
@@ -182,7 +183,7 @@ export class Allocator {
     return block;
   }
 
-  /** Gives a used or waiting block back and merges it with its free neighbours. */
+  /** Frees a used or waiting block and merges it with its free neighbours. */
   free(block: u32): void {
     this.restoreTail = NONE;
     let at = this.at(block);
@@ -203,7 +204,7 @@ export class Allocator {
     this.addToBin(block, at);
   }
 
-  /** Size of the largest free block: the largest bin is searched. */
+  /** Size of the largest free block, found by searching the largest bin. */
   largestFreeUnits(): u64 {
     if (this.levelBits == 0) return 0;
     const level = 63 - <u32>clz<u64>(this.levelBits);
@@ -222,7 +223,7 @@ export class Allocator {
     return load<u32>(this.heads + (<usize>bin << 2));
   }
 
-  /** Bins that the bit maps say are not empty. */
+  /** Whether the bit maps mark the bin as not empty. */
   isBinMarked(bin: u32): bool {
     const level = bin >> STEP_BITS;
     const bits = load<u64>(this.stepBits + (<usize>level << 3));
@@ -284,7 +285,7 @@ export class Allocator {
     store<u32>(at, NONE, 36);
   }
 
-  /** Makes the low end of a free block, of that many units, used, and gives the rest back. */
+  /** Makes the low end of a free block used, `units` long, and frees the rest. */
   private take(block: u32, units: u64): void {
     const at = this.at(block);
     this.removeFromBin(block, at);
@@ -294,7 +295,7 @@ export class Allocator {
     if (rest > 0) this.split(block, at, units, rest);
   }
 
-  /** Cuts a free block in two free ones, for a moment unmerged; returns the upper one. */
+  /** Cuts a free block into two free ones, which stay unmerged for a moment; returns the upper one. */
   private splitFree(block: u32, units: u64): u32 {
     const at = this.at(block);
     this.removeFromBin(block, at);

@@ -2,7 +2,7 @@ import { blockSize } from './allocator';
 import { Pool } from './pool';
 import { NORMAL, setSlotPriority, setSlotTenant, slotBlock, slotPins, slotTenant } from './slot';
 
-/** Gives a live page to another tenant, as its newest normal one. */
+/** Moves a live page to another tenant, as its newest normal page. */
 export function give(pool: Pool, slot: u32, number: u32): void {
   const at = pool.slots.at(slot);
   if (slotTenant(at) == number) return;
@@ -17,7 +17,7 @@ export function give(pool: Pool, slot: u32, number: u32): void {
   setSlotPriority(at, NORMAL);
   to.usedUnits += units;
   to.entries++;
-  // What a policy knows of a pinned page it writes when it gets the page, even if the page leaves it again at once.
+  // The policy records what it knows of a page when it gets the page, so a pinned page is added, then removed again.
   to.policy.adopt(slot);
   if (isPinned) to.policy.remove(slot);
 }

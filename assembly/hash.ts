@@ -1,6 +1,6 @@
 /**
- * XXH64 and XXH3-128 (seed 0, default secret) after the published specification of xxHash.
- * Every node and every language must hash alike: these functions are part of the wire contract.
+ * XXH64 and XXH3-128 (seed 0, default secret), after the published specification of xxHash. All nodes and languages
+ * must compute the same hashes: these functions are part of the wire contract.
  */
 
 const PRIME32_1: u64 = 0x9e3779b1;

@@ -1,9 +1,9 @@
 /**
- * The module's exports. It imports nothing, and keeps no state but its heap: rings and pools are
- * addresses that the caller gives back with `ringFree` and `poolFree`.
+ * The module's exports. It imports nothing, and has no state except its heap: rings and pools are addresses that the
+ * caller frees with `ringFree` and `poolFree`.
  *
- * A batch of keys is `count` keys, one after the other from `keys` on, their lengths in bytes as u32 from
- * `lengths` on. Pools and rings take hashes of keys and not the keys, so that a key is hashed once for all calls:
+ * A batch of keys is `count` keys, one after the other from `keys` on, with their lengths in bytes as u32 from
+ * `lengths` on. Pools and rings take hashes of keys instead of keys, so that a key is hashed once for all calls:
  *
  *     digests    2 x u64 a key: XXH3-128, low word and high word     `digestKeys`, for pools
  *     positions  u64 a key: where it stands on every ring            `placeKeys`, for rings
@@ -39,7 +39,7 @@ export function release(address: usize): void {
   heap.free(address);
 }
 
-/** XXH64 of each key with that seed (two halves), as u64 little endian. */
+/** Writes XXH64 of each key, with the seed given in two halves, as u64 little endian. */
 export function hashBatch(keys: usize, lengths: usize, count: u32, seedLow: u32, seedHigh: u32, out: usize): void {
   const seed = (<u64>seedHigh << 32) | <u64>seedLow;
   for (let i: u32 = 0; i < count; i++) {
@@ -49,7 +49,7 @@ export function hashBatch(keys: usize, lengths: usize, count: u32, seedLow: u32,
   }
 }
 
-/** XXH3-128 of each key, 16 bytes in the canonical (big endian) order. */
+/** Writes XXH3-128 of each key, 16 bytes in canonical (big endian) order. */
 export function digestBatch(keys: usize, lengths: usize, count: u32, out: usize): void {
   for (let i: u32 = 0; i < count; i++) {
     const bytes = load<u32>(lengths + (<usize>i << 2));
@@ -61,7 +61,7 @@ export function digestBatch(keys: usize, lengths: usize, count: u32, out: usize)
   }
 }
 
-/** The digest of each key: see above. */
+/** Writes the digest of each key, in the layout described at the top of this file. */
 export function digestKeys(keys: usize, lengths: usize, count: u32, out: usize): void {
   for (let i: u32 = 0; i < count; i++) {
     const bytes = load<u32>(lengths + (<usize>i << 2));
@@ -73,7 +73,7 @@ export function digestKeys(keys: usize, lengths: usize, count: u32, out: usize):
   }
 }
 
-/** The position of each key: see above. */
+/** Writes the position of each key, in the layout described at the top of this file. */
 export function placeKeys(keys: usize, lengths: usize, count: u32, out: usize): void {
   for (let i: u32 = 0; i < count; i++) {
     const bytes = load<u32>(lengths + (<usize>i << 2));
@@ -91,19 +91,19 @@ export function ringSetNodes(ring: Ring, ids: usize, lengths: usize, count: u32)
   ring.setNodes(ids, lengths, count);
 }
 
-/** Gives the nodes of a ring that is not empty their zones, see {@link Ring.setZones}. Every zone must have a node. */
+/** Sets the zones of the nodes of a ring that is not empty, see {@link Ring.setZones}. Every zone must have a node. */
 export function ringSetZones(ring: Ring, zoneOf: usize, zones: u32): void {
   ring.setZones(zoneOf, zones);
 }
 
-/** Node number of the key's owner, or NO_INDEX. */
+/** Node number of the key's owner; NO_INDEX if the ring is empty. */
 export function ringOwner(ring: Ring, key: usize, bytes: usize): u32 {
   return ring.nodes == 0 ? NONE : ring.owner(keyPosition(key, bytes));
 }
 
 /**
- * `owners` u32 for each position: its owners, or with `isPlain` distinct nodes clockwise whatever their zones, then
- * NO_INDEX.
+ * Writes `owners` u32 for each position: its owners, or with `isPlain` distinct nodes clockwise, ignoring zones; padded
+ * with NO_INDEX.
  */
 export function ringOwnersBatch(ring: Ring, positions: usize, count: u32, owners: u32, isPlain: u32, out: usize): void {
   const end = positions + (<usize>count << 3);
@@ -132,7 +132,7 @@ export function ringFree(ring: Ring): void {
   ring.dispose();
 }
 
-/** Capacity and segment are multiples of the alignment, the segment at most the capacity. */
+/** Creates a pool. Capacity and segment must be multiples of the alignment, and the segment at most the capacity. */
 export function poolNew(capacityBytes: f64, segmentBytes: f64, alignmentBytes: f64, policy: u32): Pool {
   return new Pool(<u64>capacityBytes, <u64>segmentBytes, <u64>alignmentBytes, policy);
 }
@@ -147,19 +147,19 @@ export function poolSetKeepsHeads(pool: Pool, keepsHeads: u32): void {
 }
 
 /**
- * A further tenant with this quota, before there is any page, fewer than TENANTS_MAX in all. Returns its number; tenant
- * 0 is there from the start. The maximum is at most the capacity, and all minima together are.
+ * Adds a tenant with this quota. Only before there is any page, and at most TENANTS_MAX in total. Returns its number;
+ * tenant 0 always exists. The maximum, and the sum of all minima, must be at most the capacity.
  */
 export function poolAddTenant(pool: Pool, minBytes: f64, maxBytes: f64): u32 {
   return pool.addTenant(<u64>minBytes, <u64>maxBytes);
 }
 
 /**
- * Publishes each key with `sizes[i]` (f64), or, if `sizes` is 0, with `bytes`, for a tenant, with one priority. Output
- * per key: `offsets` (f64, -1: not there at the end of the call), `slots` (i32; what the key took, or -1) and
- * `evictedEnds` (u32: how many entries of the evicted list its turn ends with; a slot may be evicted and taken again).
- * `about`, here and in other calls: what the policy is told of the call, see `Yield.begin`. Returns the length of the
- * list at `poolEvicted`.
+ * Publishes each key with `sizes[i]` (f64), or with `bytes` if `sizes` is 0, for one tenant and with one priority.
+ * Output per key: `offsets` (f64; -1: not there at the end of the call), `slots` (i32; the slot that the key took, or
+ * -1) and `evictedEnds` (u32: length of the evicted list after this key; a slot may be evicted and taken again).
+ * `about`, here and in other calls, tells the policy about the call, see `Yield.begin`. Returns the length of the list
+ * at `poolEvicted`.
  */
 export function poolPublishBatch(
   pool: Pool,
@@ -202,10 +202,10 @@ export function poolEvicted(pool: Pool): usize {
 }
 
 /**
- * Puts each key, of `sizes[i]`, at `offsets[i]` (both f64; offsets are multiples of the alignment and strictly
- * ascending, also from call to call), for `tenants[i]` (u8), or, if `tenants` is 0, for tenant 0. Output per key:
- * `slots` (i32; -1: not taken). Returns 1; or 0, and nothing is done, when anything else than this has taken up space
- * or given it back before.
+ * Restores each key, with `sizes[i]`, at `offsets[i]` (both f64; offsets are multiples of the alignment and strictly
+ * ascend, also across calls), for `tenants[i]` (u8), or for tenant 0 if `tenants` is 0. Output per key: `slots` (i32;
+ * -1: not restored). Returns 1; or 0, without doing anything, if anything but this call has taken or freed space
+ * before.
  */
 export function poolRestoreBatch(
   pool: Pool,
@@ -227,19 +227,19 @@ export function poolRestoreBatch(
   return 1;
 }
 
-/** Evicts a page as for a new one of that tenant. Slot that it had, or -1: none may go. */
+/** Evicts a page as for a new page of that tenant. Returns its former slot; -1 if none may be evicted. */
 export function poolEvictNext(pool: Pool, nowMs: f64, tenant: u32): u32 {
   pool.begin(nowMs);
   return pool.evictNext(tenant);
 }
 
-/** Evicts a page of a tenant that is above its maximum. Slot that it had, or -1: there is none that may go. */
+/** Evicts a page of a tenant above its maximum. Returns its former slot; -1 if there is none that may be evicted. */
 export function poolEvictOverMax(pool: Pool, nowMs: f64): u32 {
   pool.begin(nowMs);
   return pool.evictOverMax();
 }
 
-/** Gives the pages that are there to a tenant, each as its newest one; it may be above its maximum then. */
+/** Moves existing pages to a tenant, each as its newest one; the tenant may then be above its maximum. */
 export function poolGiveBatch(pool: Pool, digests: usize, count: u32, tenant: u32): void {
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
@@ -247,10 +247,7 @@ export function poolGiveBatch(pool: Pool, digests: usize, count: u32, tenant: u3
   }
 }
 
-/**
- * Gives the pages that are there a priority, each in turn as the newest one of its order, unless it has that priority
- * already.
- */
+/** Changes the priority of existing pages. A page whose priority changes becomes the newest one of its new order. */
 export function poolSetPriorityBatch(pool: Pool, digests: usize, count: u32, priority: u32): void {
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
@@ -259,8 +256,8 @@ export function poolSetPriorityBatch(pool: Pool, digests: usize, count: u32, pri
 }
 
 /**
- * With `isUse`, uses each page in order, in a call of that tenant. Output per key: `offsets` and `sizes` (f64, -1:
- * miss), `slots` (i32, -1: miss).
+ * Looks up pages. With `isUse`, each page counts as used, in order, in a call of that tenant. Output per key: `offsets`
+ * and `sizes` (f64; -1: miss), `slots` (i32; -1: miss).
  */
 export function poolLookupBatch(
   pool: Pool,
@@ -292,7 +289,7 @@ export function poolLookupBatch(
   if (isUse) pool.tenants.end();
 }
 
-/** One byte a key: 1 when it is there. No use. */
+/** Writes one byte per key: 1 if the page exists. Does not count as a use. */
 export function poolHasBatch(pool: Pool, digests: usize, count: u32, out: usize): void {
   if (count > 1) warm(pool, digests, count);
   for (let i: u32 = 0; i < count; i++) {
@@ -300,7 +297,7 @@ export function poolHasBatch(pool: Pool, digests: usize, count: u32, out: usize)
   }
 }
 
-/** Uses each page in order, in a call of that tenant; returns how many were there. */
+/** Counts a use of each page in order, in a call of that tenant; returns the number of existing pages. */
 export function poolTouchBatch(pool: Pool, digests: usize, count: u32, about: u32, tenant: u32): u32 {
   let there: u32 = 0;
   pool.tenants.begin(tenant, count, about, false);
@@ -315,7 +312,7 @@ export function poolTouchBatch(pool: Pool, digests: usize, count: u32, about: u3
   return there;
 }
 
-/** Makes each page the newest one in turn, which is no use. */
+/** Makes each page in turn the newest one, without counting a use. */
 export function poolRenewBatch(pool: Pool, digests: usize, count: u32): void {
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
@@ -323,7 +320,7 @@ export function poolRenewBatch(pool: Pool, digests: usize, count: u32): void {
   }
 }
 
-/** `slots` (i32): which slot each key had, or -1. */
+/** Removes pages. Writes to `slots` (i32) the slot that each key had, or -1. */
 export function poolRemoveBatch(pool: Pool, digests: usize, count: u32, nowMs: f64, slots: usize): void {
   pool.begin(nowMs);
   for (let i: u32 = 0; i < count; i++) {
@@ -333,7 +330,7 @@ export function poolRemoveBatch(pool: Pool, digests: usize, count: u32, nowMs: f
   }
 }
 
-/** One byte a key: 1 when the page is there and now has one pin more. */
+/** Pins pages. Writes one byte per key: 1 if the page exists and now has one more pin. */
 export function poolPinBatch(pool: Pool, digests: usize, count: u32, out: usize): void {
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
@@ -342,7 +339,7 @@ export function poolPinBatch(pool: Pool, digests: usize, count: u32, out: usize)
   }
 }
 
-/** One byte a key: 1 when the page, removed or not, had a pin and now has one less. */
+/** Unpins pages. Writes one byte per key: 1 if the page, removed or not, had a pin and now has one less. */
 export function poolUnpinBatch(pool: Pool, digests: usize, count: u32, out: usize): void {
   for (let i: u32 = 0; i < count; i++) {
     const digest = digests + (<usize>i << 4);
@@ -364,7 +361,7 @@ export function poolCount(pool: Pool): u32 {
   return pool.entries;
 }
 
-/** STATS_COUNT f64: see `src/core/pool/pool-allocator.ts` for their order. */
+/** Writes STATS_COUNT f64; for their order see `src/core/pool/pool-allocator.ts`. */
 export function poolStats(pool: Pool, out: usize): void {
   const unit = pool.alignmentBytes;
   const allocator = pool.allocator;
@@ -380,7 +377,7 @@ export function poolStats(pool: Pool, out: usize): void {
   store<f64>(out, <f64>(allocator.largestFreeUnits() * unit), 72);
 }
 
-/** TENANT_STATS_COUNT f64: pages, bytes of their ranges, minimum and maximum in bytes, evictions. */
+/** Writes TENANT_STATS_COUNT f64: pages, bytes of their ranges, minimum and maximum in bytes, evictions. */
 export function poolTenantStats(pool: Pool, number: u32, out: usize): void {
   const unit = pool.alignmentBytes;
   const tenant = pool.tenants.at(number);
@@ -392,7 +389,7 @@ export function poolTenantStats(pool: Pool, number: u32, out: usize): void {
   store<f64>(out, <f64>tenant.evictions, 32);
 }
 
-/** 0, or the number of the first broken invariant (`verify.ts`). */
+/** Returns 0, or the number of the first broken invariant (`verify.ts`). */
 export function poolVerify(pool: Pool): i32 {
   return verifyPool(pool);
 }
@@ -401,7 +398,7 @@ export function poolFree(pool: Pool): void {
   pool.dispose();
 }
 
-/** Slot of the page of digest `i`, or NONE. */
+/** Slot of the page with digest `i`, or NONE. */
 // @ts-ignore: decorator
 @inline
 function pageAt(pool: Pool, digests: usize, i: u32): u32 {
@@ -415,7 +412,7 @@ function byteOffset(pool: Pool, slot: u32): f64 {
   return <f64>(slotOffset(pool.slots.at(slot)) * pool.alignmentBytes);
 }
 
-/** Byte offset of the page if that very publish wrote it and it is still there; else -1. */
+/** Byte offset of the page if this very publish wrote it and it still exists; else -1. */
 function offsetIfStamped(pool: Pool, slot: u32, stamp: u32): f64 {
   const at = pool.slots.at(slot);
   return slotStatus(at) == LIVE && slotStamp(at) == stamp ? byteOffset(pool, slot) : -1;

@@ -3,11 +3,11 @@ import { NONE, Records } from './records';
 const PREVIOUS: usize = 28;
 const NEXT: usize = 32;
 
-/** Doubly linked list through records that have their links at bytes 28 and 32 (slots, ghosts). */
+/** Doubly linked list of records that have their links at bytes 28 and 32 (slots, ghosts). */
 @unmanaged
 export class List {
   private records: Records;
-  /** Longest in the list, or NONE. */
+  /** Record that has been in the list longest, or NONE. */
   head: u32;
   tail: u32;
   count: u32;
@@ -31,7 +31,7 @@ export class List {
     this.count++;
   }
 
-  /** `newer` is in the list. */
+  /** Inserts a record before `newer`, which must be in the list. */
   @inline
   insertBefore(index: u32, newer: u32): void {
     const newerRecord = this.records.at(newer);
@@ -45,7 +45,7 @@ export class List {
     this.count++;
   }
 
-  /** Moves all of another list, which is not empty, behind the last one of this list. */
+  /** Moves all records of another list, which must not be empty, to the end of this one. */
   appendAll(other: List): void {
     const tail = this.tail;
     if (tail == NONE) {
@@ -78,7 +78,7 @@ export class List {
     return load<u32>(this.records.at(index), NEXT);
   }
 
-  /** Whether links and count agree. */
+  /** Whether the links and the count agree. */
   isConsistent(): bool {
     let previous: u32 = NONE;
     let seen: u32 = 0;

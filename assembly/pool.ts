@@ -39,7 +39,7 @@ import {
 import { Table } from './table';
 import { Tenant, Tenants } from './tenants';
 
-/** Victims of one publish after which it is checked that going on can succeed at all. */
+/** Victims of one publish after which it is checked whether evicting more can succeed at all. */
 const VICTIMS_BEFORE_CHECK: u32 = 64;
 
 /**
@@ -63,30 +63,30 @@ export class Pool {
    * head.
    */
   keepsHeads: bool;
-  /** The next victim of the running publish is of its own request. */
+  /** Whether the next victim of the running publish belongs to its own request. */
   private isOwnNext: bool;
   private isPublishing: bool;
-  /** Quarantine: blocks, oldest first. */
+  /** Quarantined blocks, the oldest first. */
   waitHead: u32;
   private waitTail: u32;
   waitUnits: u64;
-  /** Ranges of removed pages that are still pinned. */
+  /** Units of removed pages that are still pinned. */
   heldUnits: u64;
-  /** Latest time given. */
+  /** Latest time passed in. */
   private nowMs: f64;
   usedBytes: u64;
   entries: u32;
-  /** Live pages that are pinned. */
+  /** Number of live pinned pages. */
   pinned: u32;
   evictions: u64;
   earlyReuses: u64;
-  /** Pages published or restored so far, also those refused, modulo 2^32. */
+  /** Number of pages published or restored so far, refused ones included, modulo 2^32. */
   stamp: u32;
   /** Slots evicted by the running call, in order. */
   evicted: usize;
   evictedCount: u32;
   private evictedCapacity: u32;
-  /** What `warming.ts` has read. It is kept only so that the compiler does not leave out those reads. */
+  /** Never read. Keeps the compiler from removing the prefetching loads of `warming.ts`. */
   warmed: u32;
 
   constructor(capacityBytes: u64, segmentBytes: u64, alignmentBytes: u64, policyKind: u32) {
@@ -143,7 +143,7 @@ export class Pool {
     while (this.waitHead != NONE && blockReleaseMs(this.allocator.at(this.waitHead)) <= nowMs) this.releaseOldest();
   }
 
-  /** Slot of the new page, or NONE; then a page that was there under the digest is gone all the same. */
+  /** Publishes a page. Returns its slot, or NONE; even then, an existing page with the digest is gone. */
   publish(low: u64, high: u64, bytes: u64, tenant: u32, priority: u32): u32 {
     const stamp = this.stamp++;
     const present = this.takeOut(this.table.find(low, high), tenant);
@@ -163,7 +163,7 @@ export class Pool {
       if (this.isOwnNext) this.refuse(low, high, bytes, stamp, tenant, known);
       return NONE;
     }
-    // Only now: making room may have meant forgetting this very ghost. Its slot was not given to anybody since.
+    // Checked only now, because making room may have forgotten this very ghost. Its slot was not reused since.
     const isGhost = wasGhost && slotStatus(this.slots.at(present)) == GHOST;
     if (isGhost) policy.forgetGhost(present);
     const slot = isGhost ? present : this.slots.add();
@@ -174,8 +174,8 @@ export class Pool {
   }
 
   /**
-   * Leaves a new page out that would have to take the place of an earlier one of its request: the policy learns of it
-   * as of an evicted one.
+   * Refuses a new page that would have to take the place of an earlier one of its request. The policy learns of it as
+   * of an evicted page.
    */
   private refuse(low: u64, high: u64, bytes: u64, stamp: u32, number: u32, known: u32): void {
     const policy = this.tenants.at(number).policy;
@@ -192,7 +192,7 @@ export class Pool {
     this.forgetOverdue(policy);
   }
 
-  /** Whether nothing but `restore` has ever taken space or given any back: see `restore`. */
+  /** Whether only `restore` has ever taken space, and none was freed. */
   get canRestore(): bool {
     return this.allocator.canRestore && this.waitUnits == 0 && this.heldUnits == 0;
   }
@@ -213,7 +213,7 @@ export class Pool {
     return slot;
   }
 
-  /** Evicts the page that is due to go for one of this tenant; its slot, or NONE when none may. */
+  /** Evicts the next victim for a page of this tenant; returns its slot, or NONE if none may be evicted. */
   evictNext(tenant: u32): u32 {
     const payer = this.tenants.payerFor(tenant);
     if (payer == NONE) return NONE;
@@ -222,7 +222,7 @@ export class Pool {
   }
 
   /**
-   * Evicts a page of a tenant that is above its maximum, which quotas of now or pages that it was given may mean; its
+   * Evicts a page of a tenant above its maximum, which smaller quotas or pages given to it may have caused; returns its
    * slot, or NONE.
    */
   evictOverMax(): u32 {
@@ -230,7 +230,7 @@ export class Pool {
     return tenant == NONE ? NONE : this.evictOf(this.tenants.at(tenant));
   }
 
-  /** Gives a live page another priority, as the newest one of its order. */
+  /** Changes the priority of a live page, which becomes the newest one of its order. */
   setPriority(slot: u32, priority: u32): void {
     const at = this.slots.at(slot);
     this.tenants.of(at).policy.setPriority(slot, priority, slotPins(at) > 0);
@@ -251,14 +251,14 @@ export class Pool {
     tenant.policy.use(slot, slotPins(at) > 0);
   }
 
-  /** Like a use, but nothing is learned from it. */
+  /** Makes a page the newest one, as if used, without learning from it. */
   @inline
   renew(slot: u32): void {
     const at = this.slots.at(slot);
     this.tenants.of(at).policy.renew(slot, slotPins(at) > 0);
   }
 
-  /** Takes a live page out of the index; its range waits for its pins, then in quarantine. */
+  /** Removes a live page from the index; its range waits for its pins, then in quarantine. */
   remove(slot: u32): void {
     const at = this.slots.at(slot);
     if (slotStatus(at) == HELD) return;
@@ -287,7 +287,7 @@ export class Pool {
     this.pinned++;
   }
 
-  /** False: no pin on a page of that digest. */
+  /** Ends one pin. False: no page with that digest is pinned. */
   unpin(low: u64, high: u64): bool {
     const slot = this.table.find(low, high);
     if (slot == NONE || slotStatus(this.slots.at(slot)) == GHOST) return false;
@@ -352,14 +352,14 @@ export class Pool {
     return block;
   }
 
-  /** Evicts pages of the tenant until it may have so many units more. False: that cannot be. */
+  /** Evicts pages of the tenant until it may have `units` more units. False: it never may. */
   private makeQuota(units: u64, tenant: Tenant): bool {
     if (units > tenant.maxUnits) return false;
     while (tenant.usedUnits > tenant.maxUnits - units) if (this.evictOf(tenant) == NONE) return false;
     return true;
   }
 
-  /** One victim, or, with none left, the end of the oldest quarantine. False: neither is allowed. */
+  /** Evicts one victim, or, if there is none, ends the oldest quarantine. False: neither is allowed. */
   private makeRoom(tenant: u32): bool {
     if (this.evictNext(tenant) != NONE) return true;
     if (this.neverReuseEarly || this.waitHead == NONE) return false;
@@ -368,7 +368,7 @@ export class Pool {
     return true;
   }
 
-  /** Whether the quarantine is at its limit and may not be cut short: nothing is evicted then. */
+  /** Whether the quarantine is at its limit and may not be cut short; then nothing is evicted. */
   private isQuarantineClosed(): bool {
     return this.neverReuseEarly && this.quarantineMs > 0 && this.waitUnits >= this.quarantineMaxUnits;
   }
@@ -393,7 +393,7 @@ export class Pool {
     this.entries++;
   }
 
-  /** Evicts the next page of the tenant; its slot, or NONE when none may go. */
+  /** Evicts the next page of the tenant; returns its slot, or NONE if none may be evicted. */
   private evictOf(tenant: Tenant): u32 {
     if (this.isQuarantineClosed()) return NONE;
     const victim = tenant.policy.victim();
@@ -456,7 +456,7 @@ export class Pool {
     this.forget(slot);
   }
 
-  /** Slot out of the table and back to the stock. */
+  /** Removes a slot from the table and makes it vacant. */
   private forget(slot: u32): void {
     const at = this.slots.at(slot);
     this.table.remove(slotLow(at), slotHigh(at), slot);
@@ -464,7 +464,7 @@ export class Pool {
     this.slots.remove(slot);
   }
 
-  /** The slot's range on its way to reuse. */
+  /** Sends the slot's range on its way to reuse. */
   private retire(slot: u32, tenant: Tenant): void {
     const block = slotBlock(this.slots.at(slot));
     tenant.usedUnits -= blockSize(this.allocator.at(block));

@@ -4,9 +4,9 @@ import { NONE } from './records';
 import { slotPins, slotTenant } from './slot';
 
 /**
- * Whether any segment of the pool has so much in one piece between pins, pages that may not be evicted for the tenant,
- * and ranges whose wait may not be cut short. Tenants above their minimum may reach it before the piece is free: then
- * evicting was of no use.
+ * Whether any segment of the pool could have `units` in one piece, given pins, pages that may not be evicted for the
+ * tenant, and ranges whose wait may not be cut short. Tenants above their minimum may reach it before the piece is
+ * free; evicting was then in vain.
  */
 export function canEverPlace(pool: Pool, units: u64, tenant: u32): bool {
   const allocator = pool.allocator;

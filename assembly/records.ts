@@ -8,7 +8,7 @@
  * The first four bytes of a free record hold the index of the next free one.
  */
 
-/** "No record." */
+/** Index that stands for no record. */
 export const NONE: u32 = 0xffffffff;
 
 const CHUNK_SHIFT: u32 = 8;
@@ -23,9 +23,9 @@ export class Records {
   private chunks: u32;
   private freeHead: u32;
   private recordBytes: u32;
-  /** Indices ever handed out: all live indices are below. */
+  /** Number of indices ever handed out: all live indices are below it. */
   top: u32;
-  /** Live records. */
+  /** Number of live records. */
   count: u32;
 
   constructor(recordBytes: u32) {
@@ -44,7 +44,7 @@ export class Records {
     return chunk + (<usize>index & CHUNK_MASK) * this.recordBytes;
   }
 
-  /** Index of a record whose content is undefined. */
+  /** Adds a record, whose content is undefined; returns its index. */
   add(): u32 {
     this.count++;
     const reused = this.freeHead;

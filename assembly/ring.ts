@@ -36,7 +36,7 @@ const CACHE_LINE: usize = 64;
 const KEY_SEED: u64 = 0;
 const POINT_SEED: u64 = 1;
 
-/** Where a key stands, on every ring. */
+/** The position of a key, on every ring. */
 // @ts-ignore: decorator
 @inline
 export function keyPosition(key: usize, bytes: usize): u64 {
@@ -52,13 +52,15 @@ export class Ring {
   private positions: usize;
   private owners: usize;
   private buckets: usize;
-  /** As allocated, and from the start of a cache line on. */
+  /** Address of the lines as allocated, and aligned to a cache line. */
   private linesMemory: usize;
   private lines: usize;
-  /** Per node: number of the last walk that met it. */
+  /** For each node, the number of the last walk that met it. */
   private marks: usize;
   private walk: u32;
-  /** Number of zones, 0: none. Then per node: number of its zone; per zone: number of the last walk that took it. */
+  /**
+   * Number of zones, 0: none. Then, for each node its zone; and for each zone the number of the last walk that took it.
+   */
   zones: u32;
   private zoneOf: usize;
   private zoneMarks: usize;
@@ -84,8 +86,8 @@ export class Ring {
   }
 
   /**
-   * Places the nodes anew. `ids` holds their ids one after the other, each followed by four bytes of
-   * room that this overwrites; `lengths` (u32) holds the ids' lengths without that room.
+   * Replaces the nodes. `ids` holds their ids one after the other, each followed by four spare bytes that this
+   * overwrites; `lengths` (u32) holds the ids' lengths without the spare bytes.
    */
   setNodes(ids: usize, lengths: usize, nodes: u32): void {
     this.release();
@@ -114,8 +116,8 @@ export class Ring {
   }
 
   /**
-   * Gives each node its zone, of `zones` at least; `zoneOf` holds a number below `zones` for each node, u32. Once after
-   * {@link setNodes}.
+   * Sets the zone of each node; there must be at least `zones` nodes. `zoneOf` holds a number below `zones` (u32) for
+   * each node. To be called once after {@link setNodes}.
    */
   setZones(zoneOf: usize, zones: u32): void {
     this.zonesWalk = 0;
@@ -138,7 +140,7 @@ export class Ring {
     return load<u32>(this.owners + (<usize>this.firstPoint(position) << 2));
   }
 
-  /** Writes the `count` first distinct nodes clockwise as u32; NONE where there are no more. */
+  /** Writes the first `count` distinct nodes clockwise as u32, padded with NONE. */
   nextOf(position: u64, count: u32, out: usize): void {
     let found: u32 = 0;
     const wanted = min<u32>(count, this.nodes);
@@ -162,14 +164,14 @@ export class Ring {
     for (; found < count; found++) store<u32>(out + (<usize>found << 2), NONE);
   }
 
-  /** Writes the `count` owners as u32, NONE where there are no more; the ring must have zones. */
+  /** Writes the `count` owners as u32, padded with NONE; the ring must have zones. */
   ownersAcrossZones(position: u64, count: u32, out: usize): void {
     const wanted = min<u32>(count, this.nodes);
     if (++this.walk == 0) {
       memory.fill(this.marks, 0, <usize>this.nodes << 2);
       this.walk = 1;
     }
-    // Walks without zones may have begun their numbers anew.
+    // Walks without zones may have restarted their numbering.
     if (this.walk <= this.zonesWalk) memory.fill(this.zoneMarks, 0, <usize>this.zones << 2);
     this.zonesWalk = this.walk;
     const first = this.firstPoint(position);
@@ -188,7 +190,7 @@ export class Ring {
     for (; found < count; found++) store<u32>(out + (<usize>found << 2), NONE);
   }
 
-  /** Writes and marks the first node clockwise of each zone, `wanted` of them at most; returns their number. */
+  /** Writes and marks the first node clockwise of each zone, at most `wanted` nodes; returns their number. */
   private takeZones(first: u32, wanted: u32, out: usize): u32 {
     let found: u32 = 0;
     const end = min<u32>(wanted, this.zones);
@@ -212,7 +214,7 @@ export class Ring {
     heap.free(changetype<usize>(this));
   }
 
-  /** The first point at or after the position, else the first of all. */
+  /** The first point at or after the position, else the first point of the ring. */
   @inline
   private firstPoint(position: u64): u32 {
     const bucket = this.bucketOf(position);
@@ -247,7 +249,10 @@ export class Ring {
     }
   }
 
-  /** Leaves each bucket's entry at the bucket's end; {@link sortBuckets} puts it back. */
+  /**
+   * Scatters the points into their buckets. Leaves each bucket's entry at the bucket's end; {@link sortBuckets} resets
+   * it.
+   */
   private scatter(hashes: usize): void {
     let at = hashes;
     for (let node: u32 = 0; node < this.nodes; node++) {
@@ -332,7 +337,9 @@ function topOf(position: u64): u32 {
   return <u32>(position >> 32);
 }
 
-/** Points of a line with a smaller top: counted without a branch, which would be mispredicted half of the time. */
+/**
+ * Number of points in a line with a smaller top. Branch-free, because a branch would be mispredicted half of the time.
+ */
 // @ts-ignore: decorator
 @inline
 function pointsBefore(line: usize, top: u32): u32 {

@@ -19,7 +19,7 @@ export const SLOT_BYTES: u32 = 64;
 
 export const VACANT: u32 = 0;
 export const LIVE: u32 = 1;
-/** Removed while pinned: not found any more, its range waits for the last unpin. */
+/** Removed while pinned: no longer found; its range waits for the last unpin. */
 export const HELD: u32 = 2;
 /** Evicted, without a range: only the policy remembers it. */
 export const GHOST: u32 = 3;
@@ -76,7 +76,7 @@ export function slotFrequency(slot: usize): u32 {
 export function setSlotFrequency(slot: usize, frequency: u32): void {
   store<u32>(slot, frequency, 40);
 }
-/** Number of uses, and of the request that had the page last, in the field `frequency`. */
+/** The number of uses, and the request that had the page last, share the field `frequency`. */
 // @ts-ignore: decorator
 @inline
 export function slotUses(slot: usize): u32 {
@@ -143,7 +143,7 @@ export function slotOffset(slot: usize): u64 {
   return load<u64>(slot, 56);
 }
 
-/** Writes what a publish knows but the tenant and the priority; the policy's fields are the policy's to write. */
+/** Writes everything that a publish knows except tenant and priority; the policy writes its own fields. */
 // @ts-ignore: decorator
 @inline
 export function describeSlot(slot: usize, low: u64, high: u64, bytes: u64, block: u32, offset: u64, stamp: u32): void {

@@ -48,8 +48,8 @@ export class Table {
   }
 
   /**
-   * Reads where the search for a digest begins, and returns what is there. Reads for many digests in a row overlap, and
-   * a search that comes soon after finds its line in the cache: one by one, each would wait for memory.
+   * Reads the place where the search for a digest begins, and returns its content. Such reads for many digests overlap,
+   * and a search soon after finds its line in the cache; otherwise each search would wait for memory.
    */
   @inline
   warm(low: u64, high: u64): u32 {
@@ -58,7 +58,7 @@ export class Table {
     return entries == 0 ? 0 : load<u32>(entries + ((<usize>low & load<u32>(part, 4)) << 3));
   }
 
-  /** The digest must not be there yet. */
+  /** Inserts a digest, which must not exist yet. */
   insert(low: u64, high: u64, index: u32): void {
     const part = this.part(high);
     const count = load<u32>(part, 8) + 1;
@@ -68,7 +68,7 @@ export class Table {
     place(load<usize>(part), load<u32>(part, 4), (low << 32) | (<u64>index + 1));
   }
 
-  /** The digest must be there, with that index. */
+  /** Removes a digest, which must exist with that index. */
   remove(low: u64, high: u64, index: u32): void {
     const part = this.part(high);
     const entries = load<usize>(part);
@@ -89,7 +89,7 @@ export class Table {
     store<u64>(entries + (<usize>hole << 3), 0);
   }
 
-  /** Entries, counted anew; NONE when a part's own count is wrong. */
+  /** Number of entries, recounted; NONE if a part's own count is wrong. */
   recount(): u32 {
     let total: u32 = 0;
     for (let i: usize = 0; i < PARTS; i++) {

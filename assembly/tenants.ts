@@ -4,26 +4,26 @@ import { Requests } from './policy/requests';
 import { NONE } from './records';
 import { slotTenant } from './slot';
 
-/** A slot has one byte for the number of its tenant. */
+/** Most tenants of a pool: a slot has one byte for the number of its tenant. */
 export const TENANTS_MAX: u32 = 256;
 
 /**
- * Users of one pool with a quota in common. Each has an order of eviction of its own over the slots of the pool, so
- * that a victim of one tenant depends on no other one.
+ * A user of a pool with its own quota. Each tenant has its own order of eviction over the slots of the pool, so that
+ * victims of one tenant do not depend on the others.
  */
 @unmanaged
 export class Tenant {
   policy: Policy;
-  /** Units that other tenants leave it, to within one page. */
+  /** Units guaranteed against other tenants, to within one page. */
   minUnits: u64;
-  /** Most units that it has. */
+  /** Largest number of units that it may have. */
   maxUnits: u64;
-  /** Units of its pages, those included that were removed and are still pinned. */
+  /** Units of its pages, including pages that were removed and are still pinned. */
   usedUnits: u64;
-  /** Pages that can be found. */
+  /** Number of findable pages. */
   entries: u32;
   evictions: u64;
-  /** Fewest units that it had when one of its pages was to go for another tenant: always above the minimum. */
+  /** Fewest units that it had when one of its pages had to go for another tenant; always above the minimum. */
   takenUnits: u64;
   /** Number of the last call that its policy was told of. */
   call: u32;
@@ -39,7 +39,7 @@ export class Tenant {
     this.call = 0;
   }
 
-  /** Units above the minimum: what others may take. */
+  /** Units above the minimum, which others may take. */
   @inline
   get excessUnits(): u64 {
     return this.usedUnits > this.minUnits ? this.usedUnits - this.minUnits : 0;
@@ -51,14 +51,14 @@ export class Tenant {
   }
 }
 
-/** The tenants of a pool. The first one, number 0, is there from the start; without further ones it has no limits. */
+/** The tenants of a pool. Number 0 always exists; if it is the only one, it has no limits. */
 @unmanaged
 export class Tenants {
   private list: usize;
   /** Tenant 0. */
   private first: Tenant;
   count: u32;
-  /** The running call, or the last one: its number, the tenant that it is of, and what policies are told of it. */
+  /** The running call, or the last one: its number, its tenant, and what policies are told of it. */
   private call: u32;
   private caller: Tenant;
   private keys: u32;
@@ -80,7 +80,7 @@ export class Tenants {
     this.add(first);
   }
 
-  /** There are fewer than TENANTS_MAX. Returns the number of the tenant. */
+  /** Adds a tenant, of which there must be fewer than TENANTS_MAX. Returns its number. */
   add(tenant: Tenant): u32 {
     store<usize>(this.list + ((<usize>this.count) << alignof<usize>()), changetype<usize>(tenant));
     return this.count++;
@@ -97,7 +97,7 @@ export class Tenants {
     return this.count == 1 ? this.first : this.at(slotTenant(slot));
   }
 
-  /** Begins a call of so many keys of a tenant; see `Yield.begin` for `about`. */
+  /** Begins a call with `keys` keys of a tenant; see `Yield.begin` for `about`. */
   begin(tenant: u32, keys: u32, about: u32, isWrite: bool): void {
     const caller = this.at(tenant);
     this.call++;
@@ -109,13 +109,13 @@ export class Tenants {
     this.tell(caller);
   }
 
-  /** Tells the policy of another tenant, one of whose pages the running call has found, of this call. */
+  /** Tells the policy of another tenant about the running call, which has found one of that tenant's pages. */
   @inline
   meet(tenant: Tenant): void {
     if (tenant != this.caller && tenant.call != this.call) this.tell(tenant);
   }
 
-  /** Ends the call for all who were told of it. */
+  /** Ends the call for all policies that were told of it. */
   end(): void {
     this.caller.policy.end();
     if (this.count == 1) return;
@@ -126,8 +126,9 @@ export class Tenants {
   }
 
   /**
-   * Whose page is to go for one of `tenant`: of all that are above their minimum the one with most above it, this one
-   * if several have as much, else the one with the lowest number. If nobody is, `tenant` itself. NONE: no page may go.
+   * The tenant that must give up a page for one of `tenant`: among those above their minimum, the one with the most
+   * units above it; on a tie this tenant, else the one with the lowest number. If none is above its minimum, `tenant`
+   * itself. NONE: no page may go.
    */
   payerFor(tenant: u32): u32 {
     if (this.count == 1) return 0;
@@ -147,7 +148,7 @@ export class Tenants {
     return payer;
   }
 
-  /** Notes that a page of `payer` is to go for `tenant`. */
+  /** Notes that a page of `payer` is evicted for `tenant`. */
   @inline
   take(payer: u32, tenant: u32): void {
     if (payer == tenant) return;
@@ -155,7 +156,7 @@ export class Tenants {
     taken.takenUnits = min(taken.takenUnits, taken.usedUnits);
   }
 
-  /** Lowest number of a tenant that is above its maximum and has a page that may go, or NONE. */
+  /** Lowest number of a tenant above its maximum that has an evictable page, or NONE. */
   overMax(): u32 {
     for (let i: u32 = 0; i < this.count; i++) {
       const tenant = this.at(i);
@@ -164,14 +165,14 @@ export class Tenants {
     return NONE;
   }
 
-  /** Ghosts of all tenants. */
+  /** Number of ghosts of all tenants. */
   get ghosts(): u32 {
     let count: u32 = 0;
     for (let i: u32 = 0; i < this.count; i++) count += this.at(i).policy.ghosts;
     return count;
   }
 
-  /** Pages that are not pinned, of all tenants. */
+  /** Number of unpinned pages of all tenants. */
   get pages(): u32 {
     let count: u32 = 0;
     for (let i: u32 = 0; i < this.count; i++) count += this.at(i).policy.pages;
@@ -179,14 +180,14 @@ export class Tenants {
   }
 
   /**
-   * Writes the slots of all pages that are not pinned as u32, each tenant's next victim first; the pages of several
-   * tenants are mixed in proportion. Returns the address after the last.
+   * Writes the slots of all unpinned pages as u32, each tenant's next victim first; pages of several tenants are
+   * interleaved in proportion. Returns the address after the last.
    */
   writeOrder(out: usize): usize {
     if (this.count == 1) return this.first.policy.writeOrder(out);
     const total = this.pages;
     const orders = heap.alloc(<usize>max<u32>(1, total) << 2);
-    // [where its order begins: u32][pages: u32][written: u32] for each tenant
+    // For each tenant: [start of its order: u32][pages: u32][written: u32]
     const cursors = heap.alloc(<usize>this.count * 12);
     let end = orders;
     for (let i: u32 = 0; i < this.count; i++) {
@@ -215,7 +216,7 @@ export class Tenants {
     heap.free(changetype<usize>(this));
   }
 
-  /** The first of the tenants of whose pages the smallest part is written; one has pages that are not. */
+  /** The first tenant with the smallest share of its pages written; at least one must have unwritten pages. */
   private leastWritten(cursors: usize): u32 {
     let least: u32 = NONE;
     let leastPages: u64 = 1;

@@ -17,7 +17,7 @@ import {
   slotTenant,
 } from './slot';
 
-/** What {@link verifyPool} found broken first; `src/core` has the words. */
+/** Results of {@link verifyPool}: the first broken invariant; `src/core` has the texts. */
 export const VERIFY_OK: i32 = 0;
 export const VERIFY_COVERAGE: i32 = 1;
 export const VERIFY_UNMERGED: i32 = 2;
@@ -31,7 +31,7 @@ export const VERIFY_QUARANTINE: i32 = 9;
 export const VERIFY_TENANTS: i32 = 10;
 export const VERIFY_MINIMUM: i32 = 11;
 
-/** Checks every invariant of the pool; cost in proportion to its blocks and slots. */
+/** Checks every invariant of the pool; takes time in proportion to its blocks and slots. */
 export function verifyPool(pool: Pool): i32 {
   const space = verifySpace(pool);
   if (space != VERIFY_OK) return space;
@@ -41,7 +41,7 @@ export function verifyPool(pool: Pool): i32 {
   return verifyQuarantine(pool);
 }
 
-/** Blocks cover each segment without gap or overlap, free neighbours are merged, sums are exact. */
+/** Checks that blocks cover each segment without gap or overlap, free neighbours are merged, and sums are exact. */
 function verifySpace(pool: Pool): i32 {
   const allocator = pool.allocator;
   let freeUnits: u64 = 0;
@@ -70,7 +70,9 @@ function verifySpace(pool: Pool): i32 {
   return waitingUnits == pool.waitUnits + pool.heldUnits ? VERIFY_OK : VERIFY_SPACE_SUMS;
 }
 
-/** Every free block, and no other, is in the bin of its size; the bit maps say which bins hold any. */
+/**
+ * Checks that every free block, and no other, is in the bin of its size, and that the bit maps mark the non-empty bins.
+ */
 function areBinsRight(allocator: Allocator): bool {
   let units: u64 = 0;
   for (let bin: u32 = 0; bin < allocator.bins; bin++) {
@@ -86,7 +88,8 @@ function areBinsRight(allocator: Allocator): bool {
 }
 
 /**
- * Every page has its own used block of the right size, is found by its digest, and stands in the order unless pinned.
+ * Checks that every page has its own used block of the right size, is found by its digest, and is in the order unless
+ * pinned.
  */
 function verifyPages(pool: Pool): i32 {
   let usedBytes: u64 = 0;
@@ -128,8 +131,8 @@ function verifyPages(pool: Pool): i32 {
 }
 
 /**
- * A tenant's order holds exactly its pages that are not pinned, each by its priority, and its sums are those of its
- * pages.
+ * Checks that a tenant's order holds exactly its unpinned pages, each by its priority, and that its sums are those of
+ * its pages.
  */
 function verifyTenant(pool: Pool, number: u32): i32 {
   let units: u64 = 0;

@@ -2,7 +2,7 @@ import { Pool } from './pool';
 import { NONE } from './records';
 import { slotHigh, slotLow, slotNext } from './slot';
 
-/** Brings what a call looks for in the index into the cache: for calls with several keys. */
+/** Loads what a call will look for in the index into the cache; for calls with several keys. */
 export function warm(pool: Pool, digests: usize, count: u32): void {
   let sum: u32 = 0;
   for (const end = digests + (<usize>count << 4); digests < end; digests += 16) {
@@ -11,7 +11,7 @@ export function warm(pool: Pool, digests: usize, count: u32): void {
   pool.warmed = sum;
 }
 
-/** The same for what as many publishes probably take out of the index. */
+/** Loads what as many publishes will probably remove from the index into the cache. */
 export function warmLeaving(pool: Pool, count: u32, tenant: u32): void {
   let sum: u32 = 0;
   for (let slot = pool.tenants.at(tenant).policy.leaving(); slot != NONE && count > 0; count--) {

@@ -1,23 +1,23 @@
 import { List } from '../list';
 import { NONE, Records } from '../records';
 
-/** Ages of pages, see {@link AgedLists}. */
+/** Number of stages of a page's age, see {@link AgedLists}. */
 export const STAGES: u32 = 16;
 const LAST: u32 = STAGES - 1;
 
 /**
- * Slots by class and age: a list for each pair, numbered `class * STAGES + stage`, oldest slot first. A slot enters
- * stage 0. At tick t, each stage up to the number of trailing zero bits of t moves to the next one, so that a slot
- * stays in stage j for about 2^j ticks, and in the last one for ever. Whole lists move: ageing costs nothing per slot.
+ * Slots by class and age: one list per pair, numbered `class * STAGES + stage`, oldest slot first. A slot enters stage
+ * 0. At tick t, each stage up to the number of trailing zero bits of t moves to the next one, so a slot stays in stage
+ * j for about 2^j ticks, and in the last stage forever. Whole lists are moved, so ageing costs nothing per slot.
  */
 @unmanaged
 export class AgedLists {
-  /** The lists themselves, one after the other. */
+  /** Address of the lists, one after the other. */
   private lists: usize;
   private classes: u32;
-  /** By stage: a bit for each class whose list is not empty. */
+  /** For each stage, one bit per class whose list is not empty. */
   private classBits: usize;
-  /** A bit for each stage that has a slot. */
+  /** One bit per stage that has a slot. */
   private stageBits: u32;
   count: u32;
 
@@ -41,20 +41,20 @@ export class AgedLists {
     return changetype<List>(this.lists + <usize>list * offsetof<List>());
   }
 
-  /** The classes that have a slot in this stage, one bit each. */
+  /** The classes with a slot in this stage, one bit each. */
   @inline
   classesIn(stage: u32): u32 {
     return load<u32>(this.classBits + (<usize>stage << 2));
   }
 
-  /** The highest stage that has a slot; there must be one. */
+  /** The highest stage with a slot; there must be one. */
   @inline
   oldestStage(): u32 {
     return 31 - clz(this.stageBits);
   }
 
   /**
-   * The slot becomes the newest of the list, or, with `newer`, goes before that slot of it. True: the list was empty.
+   * Adds a slot as the newest of a list, or before the slot `newer` of the list. Returns whether the list was empty.
    */
   @inline
   insert(list: u32, slot: u32, newer: u32 = NONE): bool {
@@ -67,7 +67,7 @@ export class AgedLists {
     return true;
   }
 
-  /** True: the list is empty now. */
+  /** Removes a slot from a list. Returns whether the list is now empty. */
   @inline
   remove(list: u32, slot: u32): bool {
     const slots = this.at(list);
@@ -78,7 +78,7 @@ export class AgedLists {
     return true;
   }
 
-  /** All slots of the list become the newest of the next stage. */
+  /** Makes all slots of a list the newest of the next stage. */
   age(list: u32): void {
     const from = this.at(list);
     if (from.count == 0) return;
@@ -126,9 +126,9 @@ export class AgedLists {
 }
 
 /**
- * The stage at `tick` of a slot that entered at `entryTick`; both are modulo 2^32, and less than that apart. It leaves
- * stage j at the second multiple of 2^j after `entryTick - 1`, so that it is in the lowest stage for which at most one
- * multiple has gone by.
+ * The stage at `tick` of a slot that entered at `entryTick`; both are modulo 2^32 and less than that apart. A slot
+ * leaves stage j at the second multiple of 2^j after `entryTick - 1`, so it is in the lowest stage for which at most
+ * one multiple has passed.
  */
 // @ts-ignore: decorator
 @inline

@@ -1,14 +1,14 @@
-/** The latest calls, of which is remembered what they go on with: a power of two. */
+/** Number of latest calls for which it is remembered what they continue; a power of two. */
 const CHAINED_CALLS: u32 = 64;
 
 /**
- * Which calls go on with the request of an earlier one. Of the last CHAINED_CALLS calls it is known; calls have numbers
- * that follow each other.
+ * Records which calls continue the request of an earlier one, for the last CHAINED_CALLS calls. Calls are numbered
+ * consecutively.
  */
 @unmanaged
 export class CallChain {
   /**
-   * [call: u32][call that it goes on with, or itself: u32][its request: u32][unused], at the call's number modulo
+   * [call: u32][call that it continues, or itself: u32][its request: u32][unused], at the call's number modulo
    * CHAINED_CALLS.
    */
   private links: usize;
@@ -18,7 +18,7 @@ export class CallChain {
     memory.fill(this.links, 0xff, CHAINED_CALLS << 4);
   }
 
-  /** `before`: the call that this one goes on with; itself: none. */
+  /** Records a call. `before`: the call that it continues; the call itself if none. */
   @inline
   note(call: u32, before: u32): void {
     const at = this.at(call);
@@ -26,19 +26,19 @@ export class CallChain {
     store<u32>(at, before, 4);
   }
 
-  /** The number of the request that a call which was noted is of, as far as callers say so. */
+  /** Sets the request number of a recorded call, as far as callers state it. */
   @inline
   setRequest(call: u32, request: u32): void {
     store<u32>(this.at(call), request, 8);
   }
 
-  /** The number of a call's request, or 0 when the call is not remembered. */
+  /** The request number of a call; 0 if the call is not remembered. */
   requestOf(call: u32): u32 {
     const at = this.at(call);
     return load<u32>(at) == call ? load<u32>(at, 8) : 0;
   }
 
-  /** Whether a call is another one, or goes on with its request, as far as is remembered. */
+  /** Whether a call equals `other` or continues its request, as far as is remembered. */
   continues(call: u32, other: u32): bool {
     for (let i: u32 = 0; i < CHAINED_CALLS; i++) {
       if (call == other) return true;

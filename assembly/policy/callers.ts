@@ -40,8 +40,8 @@ export class Callers {
 }
 
 /**
- * Whether a call goes on with the request of the caller's last one: a write after a read does, and so does a call after
- * one of the same kind that was as long as this caller's longest, which is a slice.
+ * Whether a call continues the request of the caller's last one. It does if it is a write after a read, or if it
+ * follows a call of the same kind that was as long as this caller's longest, and therefore a slice.
  */
 export function continues(caller: usize, isWrite: bool): bool {
   if (load<u32>(caller, 8) == NONE) return false;
@@ -49,7 +49,7 @@ export function continues(caller: usize, isWrite: bool): bool {
   return wasWrite == isWrite ? load<u32>(caller, 12) >= load<u32>(longestAt(caller, isWrite)) : isWrite;
 }
 
-/** The kind and length of the caller's call of now. */
+/** Records the kind and length of the caller's current call. */
 export function noteCall(caller: usize, keys: u32, isWrite: bool): void {
   store<u32>(caller, keys, 12);
   store<u32>(caller, isWrite ? 1 : 0, 16);

@@ -2,7 +2,7 @@ import { List } from '../list';
 import { Records } from '../records';
 import { setSlotUses } from '../slot';
 
-/** Least recently used first: one list in order of the last use. */
+/** Evicts the least recently used page first: one list in the order of the last use. */
 @unmanaged
 export class Lru {
   private slots: Records;
@@ -18,7 +18,7 @@ export class Lru {
     this.order.append(slot);
   }
 
-  /** Back after a pin. */
+  /** Returns a page to the order after its last unpin. */
   restore(slot: u32): void {
     this.order.append(slot);
   }

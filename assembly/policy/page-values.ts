@@ -2,20 +2,21 @@ import { NONE } from '../records';
 import { AgedLists, STAGES } from './aged-lists';
 
 /**
- * Classes differ in the lowest bits by the caller's hint: the others of a group are the evidence for a hint that is
- * rare.
+ * Classes that differ only in the lowest bits, the caller's hint, form a group: the other classes of a group are the
+ * evidence for a rare hint.
  */
 const HINTS: u32 = 4;
-/** One, in fixed point with 16 bits: probabilities. */
+/** The number one in fixed point with 16 fraction bits; for probabilities. */
 const ONE: u64 = 1 << 16;
-/** Evidence that a list's own figures are weighed against: at least so many pages at risk. */
+/** Minimum weight, in pages at risk, of the prior against which a list's own figures are weighed. */
 const MIN_PRIOR_PAGES: u64 = 20;
 const PRIOR_REQUESTS: u64 = 8;
 
 /**
- * What keeping a page yields, learned for each class and stage: of the pages at risk in a stage (those that left it and
- * half of those in it, evicted ones included), how many were hit there. The value of a list is the best ratio of hits
- * to page ticks over all times that its pages could be kept for. Integers only, so that all machines decide alike.
+ * The expected yield of keeping a page, learned per class and stage: how many of the pages at risk in a stage (those
+ * that left it, and half of those in it, evicted ones included) were hit there. The value of a list is the best ratio
+ * of hits to page ticks over all times for which its pages could be kept. Uses only integers, so that all machines
+ * decide alike.
  *
  *     by list:   [hits: u64][survived: u64][value: u64][rank: u32][unused: u32]
  */
@@ -23,15 +24,15 @@ const PRIOR_REQUESTS: u64 = 8;
 export class PageValues {
   private classes: u32;
   private lists: usize;
-  /** Numbers of all lists, the least value first. */
+  /** Numbers of all lists, the lowest value first. */
   private order: usize;
-  /** A bit for each list that has pages, at its rank. */
+  /** One bit per list that has pages, at its rank. */
   private rankBits: usize;
-  /** By group of classes and stage: [hits: u64][risk: u64] */
+  /** By group of classes and by stage: [hits: u64][risk: u64] */
   private sums: usize;
-  /** Of the group that is at work, by stage: [chance of a hit: u64] */
+  /** For the group being processed, by stage: [chance of a hit: u64] */
   private prior: usize;
-  /** Runs of stages that pages are best kept to the end of, the latest first: [gain: u64][cost: u64][alive: u64] */
+  /** Runs of stages to whose end pages are best kept, the latest first: [gain: u64][cost: u64][alive: u64] */
   private spans: usize;
 
   constructor(classes: u32) {
@@ -54,7 +55,7 @@ export class PageValues {
     store<u64>(at, load<u64>(at) + 1);
   }
 
-  /** So many pages, or memories of pages, left the list without a hit. */
+  /** Counts pages, or ghosts of pages, that left the list without a hit. */
   @inline
   countSurvived(list: u32, pages: u32): void {
     const at = this.at(list);
@@ -71,13 +72,13 @@ export class PageValues {
     return load<u32>(this.at(list), 24);
   }
 
-  /** The list at this rank; rank 0 has the least value. */
+  /** The list at this rank; rank 0 has the lowest value. */
   @inline
   atRank(rank: u32): u32 {
     return load<u32>(this.order + (<usize>rank << 2));
   }
 
-  /** The list has pages now. */
+  /** Marks a list as having pages. */
   @inline
   mark(list: u32): void {
     const rank = this.rank(list);
@@ -92,19 +93,19 @@ export class PageValues {
     store<u64>(at, load<u64>(at) & ~(<u64>1 << (rank & 63)));
   }
 
-  /** The list with pages that has the least value, or NONE. */
+  /** The list with pages that has the lowest value, or NONE. */
   @inline
   least(): u32 {
     return this.from(0);
   }
 
-  /** The list with pages that comes after this one by value, or NONE. */
+  /** The list with pages that follows this one by value, or NONE. */
   @inline
   next(list: u32): u32 {
     return this.from(this.rank(list) + 1);
   }
 
-  /** Old evidence counts half from now on. */
+  /** Halves the weight of old evidence. */
   halve(): void {
     for (let list: u32 = 0; list < this.classes * STAGES; list++) {
       const at = this.at(list);
@@ -113,7 +114,7 @@ export class PageValues {
     }
   }
 
-  /** Works out all values and ranks anew; `pages` and `ghosts` have one list each for every list here. */
+  /** Recomputes all values and ranks; `pages` and `ghosts` have one list for every list here. */
   learn(pages: AgedLists, ghosts: AgedLists, pagesOfRequest: u64): void {
     const weight = max(MIN_PRIOR_PAGES, PRIOR_REQUESTS * pagesOfRequest);
     this.sum(pages, ghosts);
@@ -157,7 +158,7 @@ export class PageValues {
     heap.free(changetype<usize>(this));
   }
 
-  /** The list with pages of the lowest rank from this one on, or NONE. */
+  /** The list with pages at the lowest rank from this one on, or NONE. */
   private from(rank: u32): u32 {
     const words = (this.classes * STAGES) >> 6;
     let mask = ~<u64>0 << (rank & 63);
@@ -185,7 +186,7 @@ export class PageValues {
     return 2 * (this.hits(list) + load<u64>(this.at(list), 8)) + pages.at(list).count + ghosts.at(list).count;
   }
 
-  /** Sums of hits and risk by stage: of each group of classes, and, after these, of all. */
+  /** Sums hits and risk by stage: for each group of classes, then for all groups together. */
   private sum(pages: AgedLists, ghosts: AgedLists): void {
     const groups = this.classes / HINTS;
     memory.fill(this.sums, 0, <usize>((groups + 1) * STAGES) << 4);
@@ -204,7 +205,7 @@ export class PageValues {
     store<u64>(at, load<u64>(at, 8) + risk, 8);
   }
 
-  /** Chance of a hit by stage for a class of the group that nothing is known about. */
+  /** Sets the chance of a hit by stage for a class of the group about which nothing is known. */
   private setPrior(group: u32, weight: u64): void {
     const all = this.sums + (<usize>((this.classes / HINTS) * STAGES) << 4);
     for (let stage: u32 = 0; stage < STAGES; stage++) {
@@ -230,8 +231,8 @@ export class PageValues {
   }
 
   /**
-   * From the oldest stage down: a stage's own ratio of hits to page ticks, joined with that of the stages after it as
-   * long as these are worth more, gives the best ratio from that stage on.
+   * Computes, from the oldest stage down, the best ratio of hits to page ticks from each stage on: the stage's own
+   * ratio, merged with that of the following stages while those are worth more.
    */
   private setValues(one: u32, weight: u64, pages: AgedLists, ghosts: AgedLists): void {
     let span = this.spans;
@@ -239,7 +240,7 @@ export class PageValues {
       const list = one * STAGES + stage;
       const prior = load<u64>(this.prior + (<usize>stage << 3));
       const risk = this.risk(list, pages, ghosts) + 2 * weight;
-      // Pages that are hit leave in the middle of the stage, on average.
+      // On average, pages that are hit leave in the middle of the stage.
       let gain = (this.hits(list) * 2 * ONE + 2 * weight * prior) / risk;
       let cost = stageQuarterTicks(stage) * (ONE - (gain >> 1));
       let alive = ONE - gain;
@@ -261,12 +262,12 @@ export class PageValues {
   }
 
   /**
-   * Pages that were hit more often come before the others of their request: without them those cannot be used. So they
-   * are worth as much at least, of the same hint and stage. Between the values themselves it is often the other way
-   * round: of conversations that have gone on for long many have come to their end.
+   * Raises the values of pages that were hit more often, because they come before the other pages of their request,
+   * which are useless without them. They become worth at least as much, for the same hint and stage. Learned values
+   * alone are often the other way round, because many long conversations have come to their end.
    */
   private raisePrefixes(): void {
-    // A class with one hit more, of pages that were not the last ones.
+    // Distance to the class with one more hit; only classes of pages that were not the last ones are raised.
     const step: u32 = 2 * HINTS;
     for (let one: u32 = step; one < this.classes; one++) {
       if ((one & HINTS) != 0) continue;
@@ -277,7 +278,9 @@ export class PageValues {
     }
   }
 
-  /** By value, older stages first among equals. Insertion sort: the order changes little from time to time. */
+  /**
+   * Sorts by value, older stages first among equals. Insertion sort, because the order changes little between calls.
+   */
   private sort(): void {
     for (let i: u32 = 1; i < this.classes * STAGES; i++) {
       const list = this.atRank(i);
@@ -301,7 +304,7 @@ export class PageValues {
   }
 }
 
-/** Length of a stage for the pages in it, on average. The first is entered at any time of its tick. */
+/** Average length of a stage for the pages in it. The first stage may be entered at any time within its tick. */
 // @ts-ignore: decorator
 @inline
 function stageQuarterTicks(stage: u32): u64 {

@@ -11,14 +11,14 @@ export const POLICY_S3FIFO: u32 = 1;
 export const POLICY_YIELD: u32 = 2;
 
 /**
- * The order of eviction of one tenant's pages: low ones, then normal ones in the order of the policy of that kind, then
- * high ones. The priority of a page is in its slot, and only changes by `setPriority`, or when the page is in no order.
+ * The order of eviction of one tenant's pages: low pages, then normal pages in the order of the policy, then high
+ * pages. The priority of a page is in its slot, and changes only by `setPriority`, or while the page is in no order.
  *
- * The caller guarantees: `insert` or `adopt` once a page, then only `use`, `renew` and `setPriority`
- * until `remove` (asked for, or pinned) or `evict` (capacity); `restore` after a `remove` for a pin. `insert` and
- * `use` come between `begin` and `end` of a call. What `evict` keeps stays a ghost in its slot until `forgetGhost` or
- * `expireGhost`; after evictions the latter is called until no ghost is overdue.
- * Pinned pages are never in it, so that finding a victim never has to step over one.
+ * The caller guarantees: `insert` or `adopt` once per page, then only `use`, `renew` and `setPriority` until `remove`
+ * (requested, or pinned) or `evict` (capacity); `restore` after a `remove` for a pin. `insert` and `use` come between
+ * `begin` and `end` of a call. A slot that `evict` keeps stays a ghost until `forgetGhost` or `expireGhost`; after
+ * evictions, `expireGhost` is called until no ghost is overdue. Pinned pages are never in the order, so finding a
+ * victim never has to skip one.
  */
 @unmanaged
 export class Policy {
@@ -31,7 +31,7 @@ export class Policy {
   /** Number of the running call's request. */
   private request: u32;
 
-  /** `tenant`: number of the tenant whose pages it orders. */
+  /** `tenant`: number of the tenant whose pages are ordered here. */
   constructor(kind: u32, slots: Records, tenant: u32, capacityBytes: u64, alignmentBytes: u64) {
     this.kind = kind;
     this.slots = slots;
@@ -42,7 +42,7 @@ export class Policy {
     this.request = 0;
   }
 
-  /** A call with so many keys, of that request; see {@link Yield.begin} for `about`. */
+  /** Begins a call with `keys` keys of that request; see {@link Yield.begin} for `about`. */
   begin(keys: u32, about: u32, isWrite: bool, request: u32): void {
     this.request = request;
     if (this.kind == POLICY_YIELD) this.yields.begin(keys, about, isWrite, request);
@@ -52,14 +52,14 @@ export class Policy {
     if (this.kind == POLICY_YIELD) this.yields.end();
   }
 
-  /** What is known of a page or a ghost that is about to be published anew; for `insert`. */
+  /** What to pass to `insert` for a page or ghost that is about to be published again. */
   recall(slot: u32): u32 {
     return this.kind == POLICY_YIELD && this.isNormal(slot) ? this.yields.recall(slot) : 0;
   }
 
   /**
-   * `known`: what `recall` said, or 0. `wasGhost`: the slot was kept at its eviction, and `forgetGhost` was called just
-   * now.
+   * Adds a page. `known`: the result of `recall`, or 0. `wasGhost`: the slot was kept at its eviction, and
+   * `forgetGhost` has just been called.
    */
   @inline
   insert(slot: u32, known: u32, wasGhost: bool): void {
@@ -69,22 +69,22 @@ export class Policy {
     else this.yields.insert(slot, known);
   }
 
-  /** A normal page that nothing is known of, such as one that was there before a restart. */
+  /** Adds a normal page without any history, such as one from before a restart. */
   adopt(slot: u32): void {
     if (this.kind == POLICY_YIELD) this.yields.adopt(slot);
     else if (this.kind == POLICY_LRU) this.lru.insert(slot, 0);
     else this.s3fifo.insert(slot, false, 0);
   }
 
-  /** Gives a page another priority, as the newest one of its new order. */
+  /** Changes the priority of a page, which becomes the newest one of its new order. */
   setPriority(slot: u32, priority: u32, isPinned: bool): void {
     const at = this.slots.at(slot);
     if (slotPriority(at) == priority) return;
     if (!isPinned) this.remove(slot);
     setSlotPriority(at, priority);
     if (priority == NORMAL) {
-      // What the policy knows of a pinned page it writes when it gets the page, even if the page leaves it again at
-      // once.
+      // The policy records what it knows of a page when it gets the page, so a pinned page is added, then removed
+      // again.
       this.adopt(slot);
       if (isPinned) this.remove(slot);
     } else if (!isPinned) {
@@ -105,7 +105,7 @@ export class Policy {
     else if (!isPinned) this.useInOrder(slot);
   }
 
-  /** The page becomes the newest one as if used, but nothing is learned from it. */
+  /** Makes the page the newest one, as if used, without learning from it. */
   renew(slot: u32, isPinned: bool): void {
     if (!this.isNormal(slot)) this.useListed(slot, isPinned);
     else if (this.kind == POLICY_YIELD) this.yields.renew(slot);
@@ -119,7 +119,7 @@ export class Policy {
     else this.yields.remove(slot);
   }
 
-  /** True: keep the slot, without its range, as a ghost. */
+  /** Evicts a page. True: keep the slot, without its range, as a ghost. */
   @inline
   evict(slot: u32): bool {
     if (!this.isNormal(slot)) {
@@ -136,8 +136,8 @@ export class Policy {
   }
 
   /**
-   * Whether a normal page in the order was published or used by a request, such as that of the running call, which
-   * another tenant may make.
+   * Whether a normal page in the order was last published or used by that request, for example the running call's,
+   * which may be another tenant's.
    */
   isOwn(slot: u32, request: u32): bool {
     if (!this.isNormal(slot)) return false;
@@ -145,7 +145,7 @@ export class Policy {
     return slotRequest(this.slots.at(slot)) == request;
   }
 
-  /** A new normal page that gets no place. `known`: as of `insert`. True: keep its slot, as a ghost. */
+  /** Learns of a new normal page that gets no place. `known`: as for `insert`. True: keep its slot as a ghost. */
   refuse(slot: u32, known: u32): bool {
     if (this.kind == POLICY_LRU) return false;
     if (this.kind == POLICY_S3FIFO) return this.s3fifo.refuse(slot);
@@ -158,7 +158,7 @@ export class Policy {
     else if (this.kind == POLICY_YIELD) this.yields.forgetGhost(slot);
   }
 
-  /** Like {@link forgetGhost}, of an overdue one. */
+  /** Like {@link forgetGhost}, for an overdue ghost. */
   @inline
   expireGhost(slot: u32): void {
     if (this.kind == POLICY_YIELD) this.yields.expireGhost(slot);
@@ -172,7 +172,7 @@ export class Policy {
     return this.kind == POLICY_YIELD ? this.yields.overdueGhost() : NONE;
   }
 
-  /** The first slot of the list whose slots publishes probably give up, in their order, or NONE. */
+  /** First slot of the list whose slots publishes will probably free, in that order; or NONE. */
   leaving(): u32 {
     if (this.lists.low.count > 0) return this.lists.low.head;
     if (this.kind == POLICY_LRU) return this.lru.victim();
@@ -185,12 +185,12 @@ export class Policy {
     return this.kind == POLICY_YIELD ? this.yields.ghosts.count : 0;
   }
 
-  /** Pages in the order. */
+  /** Number of pages in the order. */
   get pages(): u32 {
     return this.lists.count + this.normal;
   }
 
-  /** The page that is due to go, or NONE; it stays in the order until `evict`. */
+  /** The next page to evict, or NONE; it stays in the order until `evict`. */
   @inline
   victim(): u32 {
     const low = this.lists.low.head;
@@ -199,12 +199,12 @@ export class Policy {
     return normal == NONE ? this.lists.high.head : normal;
   }
 
-  /** Writes all slots as u32, next victim first, as far as it can be foreseen; returns the address after the last. */
+  /** Writes all slots as u32, next victim first as far as predictable; returns the address after the last. */
   writeOrder(out: usize): usize {
     return writeList(this.lists.high, this.writeNormal(writeList(this.lists.low, out)));
   }
 
-  /** Whether the order holds exactly so many pages of each priority, and is not broken. */
+  /** Whether the order is consistent and holds exactly these numbers of pages by priority. */
   isRight(normal: u32, low: u32, high: u32): bool {
     const lists = this.lists;
     if (lists.low.count != low || lists.high.count != high || !lists.isConsistent()) return false;
@@ -225,7 +225,7 @@ export class Policy {
   }
 
   /**
-   * Puts a low or high page into its list. The high ones that are too many then become normal, as the newest of these.
+   * Puts a low or high page into its list. High pages above the limit then become normal, as the newest normal ones.
    */
   private enlist(slot: u32): void {
     this.lists.insert(slot);
@@ -243,7 +243,7 @@ export class Policy {
     else this.s3fifo.use(slot, this.request);
   }
 
-  /** Normal pages in the order. */
+  /** Number of normal pages in the order. */
   private get normal(): u32 {
     if (this.kind == POLICY_LRU) return this.lru.order.count;
     return this.kind == POLICY_S3FIFO ? this.s3fifo.small.count + this.s3fifo.main.count : this.yields.pages.count;

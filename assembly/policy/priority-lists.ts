@@ -3,8 +3,8 @@ import { NONE, Records } from '../records';
 import { HIGH, LIVE, LOW, slotBytes, slotPins, slotPriority, slotStatus } from '../slot';
 
 /**
- * The pages of one tenant with a low or a high priority that are not pinned, each list in order of the last use. No
- * policy knows them, and an evicted one leaves no ghost. High pages take at most half of the tenant's space, so that
+ * The unpinned pages of one tenant with low or high priority, each list in the order of the last use. The policies do
+ * not know these pages, and evicted ones leave no ghosts. High pages take at most half of the tenant's space, so that
  * stale ones cannot fill all of it.
  */
 @unmanaged
@@ -30,7 +30,7 @@ export class PriorityLists {
     return this.low.count + this.high.count;
   }
 
-  /** Adds a slot as the newest one of the list that its priority names. */
+  /** Adds a slot as the newest of the list for its priority. */
   insert(slot: u32): void {
     const at = this.slots.at(slot);
     this.listOf(at).append(slot);
@@ -48,12 +48,12 @@ export class PriorityLists {
     this.insert(slot);
   }
 
-  /** The least recently used high page while these take more than they may, or NONE. */
+  /** The least recently used high page while high pages exceed their limit, or NONE. */
   overdue(): u32 {
     return this.highUnits > this.highMaxUnits ? this.high.head : NONE;
   }
 
-  /** Whether lists, slots and the sum agree, and the sum is within its limit. */
+  /** Whether the lists, slots and the sum agree, and the sum is within its limit. */
   isConsistent(): bool {
     if (!this.isListRight(this.low, LOW) || !this.isListRight(this.high, HIGH)) return false;
     let units: u64 = 0;

@@ -1,6 +1,6 @@
 /** Callers whose numbers agree in the lowest six bits share a record. */
 const CALLERS: u32 = 64;
-/** Requests are counted modulo this; 0 is the number of none. */
+/** Mask of request numbers, which wrap; 0 stands for no request. */
 const REQUEST_MASK: u32 = 0x3fffffff;
 
 /**
@@ -25,7 +25,7 @@ export class Requests {
     this.current = 0;
   }
 
-  /** A call of a caller. */
+  /** Begins a call of a caller. */
   begin(caller: u32, isTold: bool, isWrite: bool): void {
     const at = this.records + (<usize>(caller & (CALLERS - 1)) << 3);
     const before = load<u32>(at);

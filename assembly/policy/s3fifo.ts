@@ -3,10 +3,10 @@ import { NONE, Records } from '../records';
 import { GHOST, setSlotQueue, setSlotUses, slotBytes, slotQueue, slotRequest, slotStatus, slotUses } from '../slot';
 
 /**
- * S3-FIFO: a small probationary FIFO (a tenth of the bytes), a main FIFO with second chances, and
- * ghosts: what the small one dropped lately (as many bytes of pages as the main one may hold). A new
- * page enters the small queue, or the main one when its ghost is still known. A page used twice
- * while in the small queue moves on to the main one instead of being evicted.
+ * S3-FIFO: a small probationary FIFO (a tenth of the bytes), a main FIFO with second chances, and ghosts: pages that
+ * the small queue dropped lately (as many bytes of pages as the main queue may hold). A new page enters the small
+ * queue, or the main one if its ghost is still known. A page used twice while in the small queue moves to the main one
+ * instead of being evicted.
  */
 
 const SMALL: u32 = 0;
@@ -24,7 +24,7 @@ export class S3Fifo {
   private smallTargetBytes: u64;
   private ghostBytes: u64;
   private ghostMaxBytes: u64;
-  /** Most pages at once so far. */
+  /** Largest number of pages at once so far. */
   private pagesMax: u32;
 
   constructor(slots: Records, capacityBytes: u64) {
@@ -48,7 +48,7 @@ export class S3Fifo {
     this.pagesMax = max<u32>(this.pagesMax, this.small.count + this.main.count);
   }
 
-  /** Back after a pin: last in the queue that it was in. */
+  /** Returns a page after its last unpin to the end of the queue that it was in. */
   restore(slot: u32): void {
     const at = this.slots.at(slot);
     if (slotQueue(at) == MAIN) {
@@ -65,7 +65,7 @@ export class S3Fifo {
     setSlotUses(at, min(FREQUENCY_MAX, slotUses(at) + 1), request);
   }
 
-  /** A new page that gets no place is a ghost at once. False: it is not to be kept as one. */
+  /** Makes a new page that gets no place a ghost at once. False: it is not kept as one. */
   refuse(slot: u32): bool {
     const at = this.slots.at(slot);
     if (ghostSize(at) > this.ghostMaxBytes) return false;
@@ -86,7 +86,7 @@ export class S3Fifo {
     }
   }
 
-  /** True: the slot stays, as a ghost. */
+  /** Evicts a page. True: the slot stays as a ghost. */
   evict(slot: u32): bool {
     this.remove(slot);
     const at = this.slots.at(slot);
@@ -101,13 +101,13 @@ export class S3Fifo {
     this.ghostBytes -= ghostSize(this.slots.at(slot));
   }
 
-  /** The oldest ghost when there are too many: never more than there were pages at once, however small those are. */
+  /** The oldest ghost if ghosts exceed their byte limit, or outnumber the most pages held at once; else NONE. */
   overdueGhost(): u32 {
     const isOverdue = this.ghostBytes > this.ghostMaxBytes || this.ghosts.count > this.pagesMax;
     return isOverdue ? this.ghosts.head : NONE;
   }
 
-  /** Gives the pages on the way their second chances; the answer stays in its queue. */
+  /** The next victim, which stays in its queue; gives pages before it their second chances. */
   victim(): u32 {
     while (true) {
       if (this.small.count > 0 && (this.smallBytes >= this.smallTargetBytes || this.main.count == 0)) {
@@ -127,7 +127,7 @@ export class S3Fifo {
     }
   }
 
-  /** Whether queues, ghosts and sums agree. */
+  /** Whether the queues, ghosts and sums agree. */
   isConsistent(): bool {
     if (!this.small.isConsistent() || !this.main.isConsistent() || !this.ghosts.isConsistent()) return false;
     let smallBytes: u64 = 0;

@@ -3,11 +3,11 @@
  */
 
 export const TICKS_PER_TURNOVER: u64 = 64;
-/** The clock waits so long for the end of a request that is said in several calls. */
+/** Longest time, in ticks, for which the clock waits for the end of a request that is stated in several calls. */
 export const REQUEST_TICKS_MAX: u64 = 16 * TICKS_PER_TURNOVER;
 export const LEARN_PAGES: u64 = 1024;
 export const LEARN_TICKS: u32 = 8;
 export const HALVE_PAGES: u64 = 32_768;
 export const HALVE_TICKS: u32 = 32 * <u32>TICKS_PER_TURNOVER;
-/** So many more ghosts than pages. */
+/** Number of ghosts kept in excess of the number of pages. */
 export const GHOSTS_MIN: u32 = 16_384;

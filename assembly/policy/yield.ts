@@ -22,16 +22,16 @@ import { PageValues } from './page-values';
 import { GHOSTS_MIN, HALVE_PAGES, HALVE_TICKS, LEARN_PAGES, LEARN_TICKS, REQUEST_TICKS_MAX, TICKS_PER_TURNOVER } from './yield-pace';
 import { CLASS_BITS, slotCall, slotClassOf } from './yield-slot';
 
-/** A class is `hits * 8 + isLast * 4 + hint`. */
+/** Number of classes; a class is `hits * 8 + isLast * 4 + hint`. */
 const CLASSES: u32 = 24;
 const HITS_MAX: u32 = 2;
 const LAST: u32 = 4;
 /**
- * The clock starts so many ticks before it wraps, which a small pool gets to within years: a wrap is ordinary, and
- * tests see it. All stages begin at a multiple of their length.
+ * Ticks before the clock's first wrap. A small pool gets there within years; starting close to it makes a wrap
+ * ordinary, and tests cover it. All stages begin at a multiple of their length.
  */
 const TICKS_BEFORE_WRAP: u32 = 1 << (STAGES - 1);
-/** Calls are counted modulo this. */
+/** Mask of call numbers, which wrap. */
 const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
 
 /**
@@ -59,44 +59,44 @@ export class Yield {
   private callers: Callers;
   private unitShift: u64;
   private tickUnits: u64;
-  /** Modulo 2^32. */
+  /** The current tick, modulo 2^32. */
   private tick: u32;
-  /** Space requested that the clock has not counted yet. */
+  /** Space of requested pages that the clock has not counted yet. */
   private waitingUnits: u64;
-  /** Requests of late. */
+  /** Number of recent requests. */
   private requests: u64;
-  /** Pages requested so far; those up to `pagesBefore` are not of late. */
+  /** Pages requested so far; those up to `pagesBefore` are not recent. */
   private requested: u64;
   private pagesBefore: u64;
-  /** Pages requested, and the tick, when it was done last. */
+  /** Pages requested, and the tick, when learning, and halving, was last done. */
   private learnPages: u64;
   private learnTick: u32;
   private halvePages: u64;
   private halveTick: u32;
   private ghostsMax: u32;
-  /** The running call, or the last one: its number, hint, and caller. */
+  /** The running call, or the last one: number, hint and caller. */
   private call: u32;
   private hint: u32;
   private caller: usize;
   private endsElsewhere: bool;
-  /** No page was found yet in a call that may prove to begin a request: see {@link checkRepeat}. */
+  /** Whether no page was found yet in a call that may prove to begin a request: see {@link checkRepeat}. */
   private mayRepeat: bool;
-  /** The running call was said to go on with a request. */
+  /** Whether the running call was stated to continue a request. */
   private isTold: bool;
   private chain: CallChain;
-  /** Page that came before in the request, or NONE, and the call that had it. */
+  /** The page that came before in the request, or NONE, and the call that had it. */
   private previous: u32;
   private previousCall: u32;
-  /** The page that came back last after its last pin, or NONE, and the call that had it. */
+  /** The page that was last returned after an unpin, or NONE, and the call that had it. */
   private unpinned: u32;
   private unpinnedCall: u32;
   /**
-   * List of the next victim, or NONE when it must be sought anew: lists have lost their oldest page, or been filled,
-   * aged or valued.
+   * List of the next victim, or NONE if it must be searched for again because lists have lost their oldest page, or
+   * were filled, aged or revalued.
    */
   private victimList: u32;
 
-  /** `unitBytes`: power of two that pages take space in multiples of. */
+  /** `unitBytes`: the power of two in multiples of which pages take space. */
   constructor(slots: Records, tenant: u32, capacityBytes: u64, unitBytes: u64) {
     this.slots = slots;
     this.tenant = tenant;
@@ -215,7 +215,7 @@ export class Yield {
     this.unpinnedCall = call;
   }
 
-  /** A page that was there before a restart: the newest one now, and of no request. */
+  /** Adds a page from before a restart: it is the newest one now, and belongs to no request. */
   adopt(slot: u32): void {
     const at = this.slots.at(slot);
     this.waitingUnits += this.unitsOf(at);
@@ -225,7 +225,7 @@ export class Yield {
     this.link(slot, NONE);
   }
 
-  /** The page becomes the newest one, without counting as used. */
+  /** Makes the page the newest one, without counting a use. */
   renew(slot: u32): void {
     const at = this.slots.at(slot);
     this.waitingUnits += this.unitsOf(at);
@@ -240,12 +240,12 @@ export class Yield {
     this.unlink(this.listOf(this.slots.at(slot)), slot);
   }
 
-  /** The slot that {@link victim} just named: it is always kept, as a ghost of the same class and stage. */
+  /** Evicts the slot that {@link victim} has just named; it is always kept, as a ghost of the same class and stage. */
   @inline
   evict(slot: u32): void {
     const list = this.victimList;
     this.unlink(list, slot);
-    // The next one of the list that is as old is due as well.
+    // The next page of the list, if it is as old, is due as well.
     const next = this.pages.at(list).head;
     if (next != NONE && slotFrequency(this.slots.at(next)) == slotFrequency(this.slots.at(slot))) this.victimList = list;
     this.ghosts.insert(list, slot);
@@ -256,7 +256,7 @@ export class Yield {
     return this.chain.requestOf(slotCall(this.slots.at(slot))) == request;
   }
 
-  /** A new page that gets no place: it is evicted at once. */
+  /** Learns of a new page that gets no place: it is evicted at once. */
   refuse(slot: u32, hits: u32): void {
     this.place(slot, hits);
     this.ghosts.insert(this.listOf(this.slots.at(slot)), slot);
@@ -267,7 +267,7 @@ export class Yield {
     this.ghosts.remove(this.listOf(this.slots.at(slot)), slot);
   }
 
-  /** Like {@link forgetGhost}, of a ghost that is too old: its page would have had no hit. */
+  /** Like {@link forgetGhost}, for a ghost that is too old: its page would have had no hit. */
   @inline
   expireGhost(slot: u32): void {
     const list = this.listOf(this.slots.at(slot));
@@ -275,19 +275,19 @@ export class Yield {
     this.ghosts.remove(list, slot);
   }
 
-  /** The oldest ghost when there are too many; at least those stay that the longest call could ask for. */
+  /** The oldest ghost if there are too many, or NONE; keeps at least as many as the longest call could ask for. */
   @inline
   overdueGhost(): u32 {
     return this.ghosts.count <= this.ghostsMax ? NONE : this.oldestGhost();
   }
 
-  /** Of one that has any. */
+  /** The oldest ghost; there must be one. */
   oldestGhost(): u32 {
     const stage = this.ghosts.oldestStage();
     return this.ghosts.at(ctz(this.ghosts.classesIn(stage)) * STAGES + stage).head;
   }
 
-  /** The oldest page of the list that is worth least, or NONE. */
+  /** The oldest page of the list with the lowest value, or NONE. */
   @inline
   victim(): u32 {
     if (this.victimList == NONE) this.victimList = this.leastList();
@@ -326,7 +326,7 @@ export class Yield {
     heap.free(changetype<usize>(this));
   }
 
-  /** Lets the clock run for what was requested, and learns when it is time to. */
+  /** Advances the clock by the requested space, and learns when it is time to. */
   private advance(): void {
     while (this.waitingUnits >= this.tickUnits) {
       this.waitingUnits -= this.tickUnits;
@@ -362,12 +362,12 @@ export class Yield {
     }
   }
 
-  /** Only now it is known that the caller's last page was the last one of its request. */
+  /** Begins a request. Only now is it known that the caller's last page was the last one of its request. */
   private beginRequest(): void {
     this.requests++;
     setCallerFirst(this.caller, this.call);
     this.chain.note(this.call, this.call);
-    // Pages may have gone since the call began, for one that then found no room.
+    // Pages may have been evicted since the call began, for one that then found no room.
     if (this.isPrevious(LIVE)) this.markLast(this.previous);
     this.previous = NONE;
   }
@@ -382,7 +382,7 @@ export class Yield {
     return call == this.call || (this.isTold && this.chain.continues(this.call, call));
   }
 
-  /** No request has a page twice: a call that begins with a page of the request before begins a new one. */
+  /** Begins a new request if the call begins with a page of the last one: no request has a page twice. */
   private checkRepeat(at: usize): void {
     if (!this.mayRepeat) return;
     this.mayRepeat = false;
@@ -390,7 +390,7 @@ export class Yield {
     if (age <= ((this.call - callerFirst(this.caller)) & CALL_MASK)) this.beginRequest();
   }
 
-  /** Gives the slot its class and age of now. */
+  /** Sets the current class and age of the slot. */
   @inline
   private place(slot: u32, hits: u32): void {
     const at = this.slots.at(slot);
@@ -407,7 +407,7 @@ export class Yield {
     this.previousCall = this.call;
   }
 
-  /** Whether the previous page is still the one that it was, in that status. */
+  /** Whether the previous page is still the same one, in that status. */
   private isPrevious(status: u32): bool {
     if (this.previous == NONE) return false;
     const at = this.slots.at(this.previous);
@@ -439,7 +439,7 @@ export class Yield {
     this.insertInto(list, slot, before);
   }
 
-  /** Whether a slot is a page in the list of the page at `at`, which has the tick of now. */
+  /** Whether a slot is a page in the same list as the page at `at`, which was used at the current tick. */
   @inline
   private isBeside(at: usize, other: usize): bool {
     const isInList = slotStatus(other) == LIVE && slotPins(other) == 0;

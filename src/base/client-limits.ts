@@ -7,27 +7,30 @@ const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
 /**
- * Slowest rate at which clients, those of Redis too, may send a message that is received in parts, and the time over
- * which it is measured.
+ * Slowest rate at which a client, including a Redis client, may send a message that arrives in parts, and the window
+ * over which the rate is measured.
  */
 export const RECEIVING_MIN_BYTES_PER_S = 1 * MIB;
 export const RECEIVING_WINDOW_MS = 10_000;
 /**
- * Bytes of such a message for which memory is asked at a time; the memory for it grows to a least length, and by a
- * factor.
+ * A large message is received into memory that grows as bytes arrive: the step of each request to the memory budget,
+ * the first length to grow to, and the growth factor.
  */
 export const RECEIVING_STEP_BYTES = 256 * KIB;
 export const RECEIVING_GROWN_MIN_BYTES = 512 * KIB;
 export const RECEIVING_GROWTH_FACTOR = 4;
-/** Bytes of a message after which there is room for the whole of it: more are not copied into a larger room. */
+/**
+ * Received bytes from which memory for the whole message is allocated, so that no more bytes are copied into a larger
+ * buffer.
+ */
 export const RECEIVING_WHOLE_MIN_BYTES = 8 * MIB;
-/** Bytes that are taken at a time of what a client has sent: they may be thousands of small requests. */
+/** Bytes of a client's input that are processed at a time: they may hold thousands of small requests. */
 export const RECEIVING_PIECE_BYTES = 16 * KIB;
-/** Time of the main loop that the work of all clients may take before what comes waits for the next turn. */
+/** Time per turn of the main loop that the work of all clients may take; further work waits for the next turn. */
 export const CLIENTS_TURN_MS = 2;
 /**
- * Keys of a request, and their bytes, that are decoded and worked on at a time, also for Redis clients; between two
- * steps the requests of others have their turn. Steps of a read may wait for other nodes at once.
+ * Keys of a request (Redis requests included), and their bytes, that are decoded and processed in one step; between two
+ * steps other requests get their turn. A read may have several steps waiting for other nodes at once.
  */
 export const CLIENT_STEP_KEYS = 256;
 export const CLIENT_STEP_KEY_BYTES = 256 * KIB;
@@ -53,7 +56,7 @@ export const CLIENT_NAMES_MAX_COUNT = 32;
 export const NODE_REPORT_CLIENTS_MAX_COUNT = 32;
 /** Namespaces of attached clients in the report of a node. */
 export const NODE_REPORT_NAMESPACES_MAX_COUNT = 64;
-/** Characters of a text of a namespace that the report of a node has. */
+/** Longest text of a namespace, in characters, in the report of a node. */
 export const NODE_REPORT_NAMESPACE_TEXT_MAX_CHARACTERS = 1024;
 /**
  * The longest body on the client socket, and the total of bodies above CLIENT_SMALL_BODY_BYTES that all clients may
@@ -69,10 +72,11 @@ export const CLIENT_IN_FLIGHT_MAX_COUNT = 1024;
 export const CLIENT_RUNNING_MAX_COUNT = 16;
 /** Requests that the node works on at once and whose answers are pages; each answer may be as large as a body. */
 export const CLIENT_BYTES_RUNNING_MAX_COUNT = 4;
-/** While a client has not taken more bytes of answers than this, the node reads no further requests of it. */
+/** Above this many unread bytes of answers, the node reads no further requests from the client. */
 export const CLIENT_OUTPUT_MAX_BYTES = 16 * MIB;
 /**
- * Bytes of all clients' answers that are being made or not taken: beyond this, no more pages are sent on the socket.
+ * Total bytes of answers that are being made or are unread, for all clients. Above this limit, no more pages are sent
+ * on the socket.
  */
 export const CLIENTS_OUTPUT_MAX_BYTES = 512 * MIB;
 export const CLIENT_REQUEST_MAX_KEYS = 65_536;
@@ -92,12 +96,12 @@ export const NAMESPACE_TAG_MAX_CHARACTERS = 128;
 /** Namespace tags with quotas; each has an order of eviction of its own. */
 export const NAMESPACE_QUOTAS_MAX_COUNT = 64;
 /**
- * Digests of namespaces and pools of one tag with a quota, or with a write policy of its own, that a node knows; the
- * use of further ones fails.
+ * Digests of namespaces and pools that a node knows for one tag with a quota or write policy of its own; using further
+ * ones fails.
  */
 export const NAMESPACE_PREFIXES_MAX_COUNT = 4096;
 export const CLIENT_POOL_NAME_MAX_BYTES = 256;
-/** Keys of one STAT, which asks which nodes have a page. */
+/** Keys of one STAT, which asks which nodes hold a page. */
 export const CLIENT_STAT_MAX_KEYS = 256;
 /** Pools of one EVENTS, and keys of one answer to it. */
 export const CLIENT_EVENTS_POOLS_MAX_COUNT = 16;
@@ -107,29 +111,29 @@ export const CLIENT_EVENTS_WAIT_MS = 10_000;
 /** Nodes that a STAT lists as holders of a page. */
 export const CLIENT_HOLDERS_MAX_COUNT = 8;
 export const CLIENT_REGIONS_MAX_COUNT = 64;
-/** The least that a node can be told to map for one client. */
+/** Smallest limit for the memory that a node maps for one client. */
 export const CLIENT_REGIONS_MIN_BYTES = 1 * MIB;
-/** Bytes of the regions of all clients together. The addresses of a process have room for 128 TiB. */
+/** Bytes of the regions of all clients together; a process has 128 TiB of address space. */
 export const CLIENTS_REGIONS_MAX_BYTES = 32 * 1024 * GIB;
 /**
- * Memory of clients that this node may be the first to touch, so that it counts as the node's: for one client while it
- * is attached, and for all clients while the node runs, as nothing tells when such memory ends.
+ * Client memory that this node may be the first to touch, so that it is charged to the node: per client while it is
+ * attached, and for all clients while the node runs, because nothing reports when such memory is freed.
  */
 export const CLIENT_ABSENT_MAX_BYTES = 64 * MIB;
 export const CLIENTS_ABSENT_MAX_BYTES = 256 * MIB;
 /** Regions of all clients together; the kernel allows a process 65,530 mappings by default. */
 export const CLIENTS_REGIONS_MAX_COUNT = 8192;
 /**
- * Staging memory of one client, and of all clients together: the node pays for it. On a small machine or in a small
- * container it is a part of the memory there, and one client has at most a part of that.
+ * Staging memory, which the node allocates: the limits for one client and for all clients together. On a small machine
+ * or in a small container, all clients get at most a share of its memory, and one client a share of that.
  */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;
 export const CLIENTS_STAGING_MEMORY_SHARE = 0.25;
 export const CLIENT_STAGING_SHARE = 0.25;
 /**
- * Times of a client in TypeScript: for a call, for attaching, for an answer beyond the deadline of its call, and the
- * shortest and longest pause before it attaches again.
+ * Times of the TypeScript client: for one call, for attaching, slack after a call's deadline for the answer to arrive,
+ * and the shortest and longest pause before it attaches again.
  */
 export const CLIENT_TIMEOUT_MS = 5_000;
 export const CLIENT_CONNECT_TIMEOUT_MS = 1_000;
@@ -142,7 +146,7 @@ export const CLIENT_SENT_MAX_COUNT = 64;
 export const CLIENT_CLOSE_TIMEOUT_MS = 2_000;
 /** Bytes of pages that a client sends or asks for in one request on the socket, unless a single page is larger. */
 export const BYTES_REQUEST_TARGET_BYTES = 16 * MIB;
-/** Memory of the node that one request may use for copies of client files that cannot be mapped. */
+/** Memory of the node that one request may use to copy client files that cannot be mapped. */
 export const CLIENT_FILE_COPIES_MAX_BYTES = 256 * MIB;
 /** Deadline of a request that states none, and the longest deadline that is granted. */
 export const CLIENT_DEADLINE_MS = 30_000;

@@ -25,7 +25,7 @@ export const RING_MAX_POINTS = 2 ** 24;
 export const VNODES_DEFAULT_COUNT = 160;
 export const NODE_ID_MAX_BYTES = 256;
 /**
- * Longest delay until an owner learns of reads of its pages, which it does not see itself. Eviction policies tolerate 5
- * s: on the conversation trace with 3 nodes of 10,000 pages, `yield` hits .329 with 5 s as with 2 s.
+ * Longest delay until an owner learns of remote reads of its pages, which it does not see itself. Eviction policies
+ * tolerate 5 s: on the conversation trace with 3 nodes of 10,000 pages, `yield` hits .329 with 5 s as with 2 s.
  */
 export const READ_REPORT_DELAY_MS = 2_000;

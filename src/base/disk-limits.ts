@@ -19,7 +19,7 @@ export const DISK_INDEX_BYTES_PER_PAGE = 400;
 export const DISK_INDEX_MIN_BYTES = 256 * KIB;
 /** Disk space of the folder, the lock and the header of the index. */
 export const DISK_OVERHEAD_BYTES = 64 * KIB;
-/** Bytes of pages that wait to be written; further pages are not written. */
+/** Bytes of pages that wait to be written; pages beyond it are not written. */
 export const DISK_QUEUE_MAX_BYTES = 256 * MIB;
 /** Part of a pool that may wait to be written; these pages are pinned. */
 export const DISK_QUEUE_POOL_FRACTION = 1 / 8;
@@ -45,7 +45,7 @@ export const DISK_WRITE_RETRY_MIN_MS = 5;
 export const DISK_WRITE_RETRY_MAX_MS = 100;
 /** Pages that are written to disk at the same time. */
 export const DISK_WRITES_IN_FLIGHT_MAX_COUNT = 8;
-/** Longest time that publishing a page waits for a promotion of the same key. */
+/** Longest time that publishing a page waits for a promotion of the same key to end. */
 export const POOL_FILL_WAIT_MS = 1_000;
 /** Size up to which small pages are collected into one write. */
 export const DISK_WRITE_TARGET_BYTES = 1 * MIB;
@@ -77,7 +77,7 @@ export const JOURNAL_LIVE_FRACTION = 0.35;
 export const JOURNAL_REWRITE_FRACTION = 0.6;
 /** Most bytes of one call to the page file; a longer page takes several calls, one after the other. */
 export const DISK_PIECE_MAX_BYTES = 4 * MIB;
-/** Buffers of DISK_PIECE_MAX_BYTES for data that is not aligned as direct I/O needs it. */
+/** Buffers of DISK_PIECE_MAX_BYTES for data that is not aligned for direct I/O. */
 export const DISK_STAGING_BUFFERS_COUNT = 8;
 /** Pages that are read or written at the same time; the others wait. */
 export const DISK_IN_FLIGHT_MAX_COUNT = 16;
@@ -127,38 +127,40 @@ export const OBJECT_PROBES_MAX_COUNT = 2_048;
 export const OBJECT_EXISTS_TIMEOUT_MS = 2_000;
 /** Time in which one call reads pages; what has not been read by then is a miss. */
 export const OBJECT_READ_TIMEOUT_MS = 10_000;
-/** A request that gets no byte for so long has failed. */
+/** A request that receives no byte for this long has failed. */
 export const OBJECT_STALL_MS = 2_000;
-/** Time for a request that sends a page, and more for each byte of it. */
+/** Time for a request that sends a page: a fixed part, and the slowest rate for its bytes. */
 export const OBJECT_WRITE_TIMEOUT_MS = 5_000;
 export const OBJECT_WRITE_MIN_BYTES_PER_S = 1 * MIB;
-/** Time for which a page that the store does not have is not asked for again. */
+/**
+ * Time for which a page that the store does not have is not requested again, and the number of such keys remembered.
+ */
 export const OBJECT_ABSENT_MS = 2_000;
 export const OBJECT_ABSENT_MAX_KEYS = 65_536;
-/** Pages that wait to be sent; further ones are skipped. */
+/** Pages that wait to be sent; further pages are skipped. */
 export const OBJECT_QUEUE_MAX_PAGES = 4_096;
-/** Characters of the keys of these pages. */
+/** Total characters of the keys of pages that wait to be sent. */
 export const OBJECT_QUEUE_MAX_KEY_CHARACTERS = 4 * MIB;
 /** Pages that are sent at the same time. */
 export const OBJECT_WRITES_MAX_COUNT = 4;
 /** Bytes of the pages that are sent at the same time; a single larger page is allowed, too. */
 export const OBJECT_WRITES_MAX_BYTES = 128 * MIB;
-/** Pages count as being set until so long after the last call that set some. */
+/** Time after the last call that set pages during which pages still count as being set. */
 export const OBJECT_QUIET_MS = 20;
 /**
- * While pages are being set, one page is sent at a time, with this pause from its start on, and more for each byte:
- * sets go first.
+ * While pages are being set, one page is sent to the store at a time, with this pause from its start plus time for its
+ * bytes at this rate, because sets go first.
  */
 export const OBJECT_BUSY_PAUSE_MS = 250;
 export const OBJECT_BUSY_BYTES_PER_S = 8 * MIB;
-/** Pages that are known to be in the store, by their digests. */
+/** Digests of pages known to be in the store. */
 export const OBJECT_KNOWN_MAX_PAGES = 262_144;
 /** Pause after a failure of the store before it is tried again; it doubles from the minimum to the maximum. */
 export const OBJECT_RETRY_MIN_MS = 1_000;
 export const OBJECT_RETRY_MAX_MS = 60_000;
 /** Namespaces that one marker lists as cleared; with more, everything of its writer counts as cleared. */
 export const OBJECT_CLEARED_MAX_PREFIXES = 256;
-/** Time for which credentials from a file are used before it is read again. */
+/** Time for which credentials read from a file are used before the file is read again. */
 export const OBJECT_CREDENTIALS_MAX_AGE_MS = 60_000;
 /** Longest time that `close()` waits for pages that are being sent. */
 export const OBJECT_CLOSE_TIMEOUT_MS = 2_000;

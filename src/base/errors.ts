@@ -70,7 +70,8 @@ export class ProtocolError extends MeshCacheError {
 }
 
 /**
- * A peer could not prove that it knows the cluster's secret, or a client that it is a user who may do what it asks for.
+ * A peer could not prove that it knows the cluster's secret, or a client could not prove that it is a user with the
+ * right to do what it asks for.
  */
 export class AuthError extends MeshCacheError {
   constructor(message: string, options?: ErrorOptions) {
@@ -85,9 +86,7 @@ export class ClosedError extends MeshCacheError {
   }
 }
 
-/**
- * A bug of meshcache: parts of its own state that must agree do not, or one part of it broke the contract of another.
- */
+/** A bug in meshcache: parts of its state disagree, or one part broke the contract of another. */
 export class InvariantError extends MeshCacheError {
   constructor(message: string, options?: ErrorOptions) {
     super('ERR_INVARIANT', message, options);
@@ -101,7 +100,7 @@ export class DiskError extends MeshCacheError {
   }
 }
 
-/** The object store has not done, or not confirmed, what it was asked. */
+/** The object store did not do, or did not confirm, what it was asked to do. */
 export class ObjectStoreError extends MeshCacheError {
   constructor(message: string, options?: ErrorOptions) {
     super('ERR_OBJECT_STORE', message, options);

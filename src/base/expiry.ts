@@ -7,7 +7,7 @@ export function isExpired(expires: number, present: number): boolean {
   return expires !== 0 && expires <= present;
 }
 
-/** The later of two expiries. */
+/** The later of two expiries; 0 (never) is the latest. */
 export function laterExpiry(a: number, b: number): number {
   return a === 0 || b === 0 ? 0 : Math.max(a, b);
 }

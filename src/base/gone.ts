@@ -1,4 +1,4 @@
-/** Whether a peer has answered that it does not have a page that was to be read from it. */
+/** Why a peer could not serve a page that it was asked for; `no`: it did not say that the page is gone. */
 export const Gone = {
   no: 0,
   /** The memory is not registered, or the page has been freed. */

@@ -78,7 +78,7 @@ const GIB = 2 ** 30;
 /** The longest page. */
 export const PAGE_MAX_BYTES = 1 * GIB;
 
-/** One contiguous view of host memory: Node 20 has no view of more than 4 GiB. */
+/** Bytes of one contiguous view of host memory: Node 20 has no view of more than 4 GiB. */
 export const SEGMENT_MAX_BYTES = 2 * GIB;
 /** The smallest and the largest pool of a node. */
 export const POOL_MIN_BYTES = 64;
@@ -91,7 +91,7 @@ export const COPY_SLICE_MAX_BYTES = 32 * MIB;
  * out.
  */
 export const FORMER_RINGS_MAX_COUNT = 16;
-/** Node ids in one record of the log; the rest is a number. */
+/** Node ids in one log record; further ids are only counted. */
 export const LOGGED_IDS_MAX_COUNT = 8;
 /** Time for which calls without I/O may follow each other before timers and I/O have their turn. */
 export const FAIR_TURN_MS = 1;
@@ -145,14 +145,14 @@ export const SECRET_MAX_CHARACTERS = 1024;
 /** A node warns of a shorter secret, because it might be guessed. */
 export const SECRET_ADVISED_CHARACTERS = 16;
 /**
- * Wrong passwords and tokens that are judged from one address, per second and in a burst; further ones are not looked
- * at.
+ * Wrong passwords and tokens that are checked per second and in a burst, for one address; further ones are rejected
+ * without a check.
  */
 export const WRONG_PASSWORDS_PER_S = 1;
 export const WRONG_PASSWORDS_BURST_COUNT = 10;
 /**
- * Shortest time between two log lines of one kind that somebody outside of this node can cause, and the kinds that one
- * part of a node tells apart.
+ * Shortest time between two log lines of one kind that outsiders can cause, and how many such kinds one part of a node
+ * distinguishes.
  */
 export const LOG_LINE_INTERVAL_MS = 10_000;
 export const LOG_KINDS_MAX_COUNT = 64;
@@ -244,11 +244,11 @@ export const DIRECTORY_CHOICE_MAX_COUNT = 16;
 /** Locations of one key among which a shard looks for the nearest to a reader. */
 export const DIRECTORY_NEAREST_MAX_COUNT = 64;
 /**
- * Removed keys whose versions a shard remembers, so that no older content returns: generations of so many keys each.
+ * Removed keys whose versions a shard remembers, so that no older content returns: keys per generation; generations.
  */
 export const REMOVALS_MAX_KEYS = 65_536;
 export const REMOVALS_GENERATIONS_COUNT = 9;
-/** A node may have been gone for so long, at least, before others notice; then it has missed what was removed since. */
+/** A node may be gone for at least this long before others notice; it has then missed all removals since. */
 export const REMOVALS_MARGIN_MS = 60_000;
 
 /**
@@ -324,8 +324,8 @@ export const DISCOVERY_FORMER_MASTERS_KEPT_MS = 24 * 3_600_000;
 export const DISCOVERY_START_TIMEOUT_MS = 3_000;
 export const DISCOVERY_LEAVE_TIMEOUT_MS = 500;
 /**
- * A node whose date is further ahead of the cluster's is refused as a member. Dates of members are within it: versions
- * that are twice as far ahead are not followed.
+ * A node whose date is further ahead of the cluster's is refused as a member. Members' dates are within this limit;
+ * versions that are twice as far ahead are not followed.
  */
 export const CLOCK_AHEAD_MAX_MS = 300_000;
 export const VERSION_AHEAD_MAX_MS = 2 * CLOCK_AHEAD_MAX_MS;
@@ -358,7 +358,7 @@ export const READ_REPORT_MAX_CHARACTERS = 1 * MIB;
 export const READ_REPORTS_WAITING_MAX_KEYS = 65_536;
 export const READ_REPORTS_WAITING_MAX_CHARACTERS = 8 * MIB;
 
-/** Pages that others have read and that a node remembers, in order to hand them over when it drains. */
+/** Pages that others have read and that a node remembers, to hand them over when it drains. */
 export const WANTED_PAGES_MAX_COUNT = 16_384;
 /** Total characters of the keys of wanted pages. */
 export const WANTED_PAGES_MAX_CHARACTERS = 16 * MIB;

@@ -10,14 +10,14 @@ export function toCamelCase(key: string): string {
   return key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
 
-/** Letters to change, as a share of the longer name, up to which one name is taken for the other, misspelt. */
+/** Largest share of letters that may differ for a name to count as a misspelling; the longer name is the whole. */
 const MISSPELT_MAX_SHARE = 0.4;
-/** Letters of a name that is taken for the beginning of another one. */
+/** Fewest letters of a name that counts as the beginning of another one. */
 const BEGINNING_MIN_LENGTH = 3;
 
 /**
- * The one of `names` that was probably meant by `name`: it begins with that, or is the most like it. Undefined: none is
- * like it.
+ * The one of `names` that `name` probably meant: it begins with `name`, or is the most similar. Undefined: none is
+ * similar.
  */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
   const shares = names.map((each) => [shareOf(name, each), each] as const);
@@ -30,7 +30,7 @@ function shareOf(name: string, other: string): number {
   return editDistance(name, other) / Math.max(name.length, other.length);
 }
 
-/** What to say to somebody who has given a name that does not exist: the one that was probably meant, or nothing. */
+/** The hint for somebody who gave an unknown name: the name that was probably meant, or nothing. */
 export function meantName(near: string | undefined): string {
   return near === undefined ? '' : `; did you mean "${near}"?`;
 }

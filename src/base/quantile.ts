@@ -1,4 +1,6 @@
-/** Calls by bucket: one for each upper bound in seconds, ascending, and a last one for longer calls. */
+/**
+ * Number of calls by duration: one count for each upper bound in seconds, ascending, and a last one for longer calls.
+ */
 export interface Buckets {
   readonly boundsS: readonly number[];
   readonly counts: readonly number[];
@@ -6,7 +8,7 @@ export interface Buckets {
 
 /**
  * Seconds that the share `quantile` of all calls did not exceed, assuming an even spread within a bucket. At most the
- * largest bound; null without calls.
+ * largest bound; null if there were no calls.
  */
 export function quantileOf({ boundsS, counts }: Buckets, quantile: number): number | null {
   const total = counts.reduce((sum, count) => sum + count, 0);

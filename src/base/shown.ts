@@ -1,5 +1,5 @@
 /**
- * Text of any value for a message. Never throws, unlike `String()`, which throws for objects whose `toString` is not a
+ * Formats any value for a message. Never throws, unlike `String()`, which throws for objects whose `toString` is not a
  * function; such an object may come from a peer or a file.
  */
 export function shown(value: unknown): string {

@@ -1,9 +1,8 @@
 const UNITS: Readonly<Record<string, number>> = { '': 1, b: 1, kb: 2 ** 10, mb: 2 ** 20, gb: 2 ** 30, tb: 2 ** 40 };
 
 /**
- * Bytes of a size given as a number or as text such as `4gb`, `1.5 GB` or `65536` (binary units,
- * any case; rounded to whole bytes). Undefined when it is not a size, is a fraction of bytes given
- * as such, is negative or exceeds 2^53.
+ * Parses a size given as a number or as text such as `4gb`, `1.5 GB` or `65536` (binary units, any case; rounded to
+ * whole bytes). Undefined if it is not a size, is a fraction of bytes given as such, is negative or exceeds 2^53.
  */
 export function parseSize(value: unknown): number | undefined {
   if (typeof value === 'number') return Number.isSafeInteger(value) && value >= 0 ? value : undefined;
@@ -17,7 +16,7 @@ export function parseSize(value: unknown): number | undefined {
   return Number.isSafeInteger(whole) ? whole : undefined;
 }
 
-/** Short form with binary units, for people: `1.5 GiB`. */
+/** Formats a size with binary units, for people: `1.5 GiB`. */
 export function formatSize(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let value = bytes;

@@ -1,6 +1,6 @@
 /**
- * The entry `meshcache/core`: the ring, the pool's decisions, keys and their simulation. It works in any JavaScript
- * environment with WebAssembly.
+ * The entry point `meshcache/core`: the ring, the pool's decisions, keys, and a simulation of them. It works in any
+ * JavaScript environment with WebAssembly.
  *
  * @module meshcache/core
  */

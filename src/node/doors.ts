@@ -23,17 +23,17 @@ import { packageVersion } from './reporting/package-version.js';
 import type { StoreStats } from './reporting/store-stats.js';
 import type { NodeRuntime } from './runtime/node-runtime.js';
 
-/** The ways by which programs reach a node that are not nodes themselves. */
+/** The doors through which programs that are not nodes reach this node. */
 export interface Doors {
   /** The socket for processes of this host; undefined without one. */
   readonly clients: ClientServer | undefined;
   /** The door for Redis clients; undefined without one. */
   readonly resp: RespServer | undefined;
-  /** What both go by when the process was not running; undefined without a door. */
+  /** Pause detector shared by both doors; undefined without a door. */
   readonly pauses: PauseWatch | undefined;
 }
 
-/** What programs reach through the doors of a node. */
+/** Parts of a node that its doors give access to. */
 export interface DoorParts {
   readonly config: MeshCacheConfig;
   readonly runtime: NodeRuntime;
@@ -48,7 +48,7 @@ export interface DoorParts {
   readonly env: Environment;
 }
 
-/** Opens the doors that are configured. If one cannot be opened, none is. Throws `ConfigError`. */
+/** Opens the configured doors, or none if one of them cannot be opened. Throws `ConfigError`. */
 export async function openDoors(given: DoorParts): Promise<Doors> {
   const { config } = given;
   const { clientSocket, respPort, respSocket } = config;
@@ -152,7 +152,7 @@ async function openClientSocket(
   );
 }
 
-/** One list a key: all nodes that have the page as far as the directory knows, this one first. */
+/** For each key, all nodes known to the directory to have the page, this one first. */
 async function pageHolders(
   { runtime, pages }: DoorParts,
   keys: readonly string[],
@@ -181,7 +181,7 @@ async function pageHolders(
   return holders;
 }
 
-/** The id of a group that is given as a number, or by its name in /etc/group. Throws `ConfigError`. */
+/** The id of a group given as a number, or by its name in /etc/group. Throws `ConfigError`. */
 export function groupIdOf(group: string, files: Files): number {
   if (/^\d+$/.test(group)) return Number(group);
   const lines = files.readFileSync('/etc/group').toString().split('\n');
@@ -193,8 +193,8 @@ export function groupIdOf(group: string, files: Files): number {
 }
 
 /**
- * A port that other hosts reach is for users who show a token, unless there is a password, or certificates stand for
- * it: nobody knows this one.
+ * A random password that nobody knows, for a port that other hosts can reach and that neither a password nor
+ * certificates protect: only users with a token can then use it. Undefined if none is needed.
  */
 function secretOfNobody(config: MeshCacheConfig, { random }: Environment): string | undefined {
   const { respPort, respHost, respTlsCaFile } = config;

@@ -2,7 +2,7 @@ import { KeyEncoder, type KeyNamespace } from '../core/index.js';
 import { wholeNamespace } from '../store/namespace/node-namespace.js';
 import { NamespaceFingerprint } from '../types.js';
 
-/** The fingerprint of a namespace, and what identifies the rest of it; undefined: it has none. */
+/** The fingerprint of a namespace and a digest of its other parts; undefined if it has no fingerprint. */
 export function fingerprintOf(namespace: KeyNamespace): NamespaceFingerprint | undefined {
   const { fingerprint, ...rest } = wholeNamespace(namespace);
   if (!fingerprint) return undefined;

@@ -3,7 +3,7 @@ import { KeyEncoder, type KeyNamespace } from '../core/index.js';
 import { wholeNamespace } from '../store/namespace/node-namespace.js';
 
 /**
- * The key encoders of the namespaces that this node has been asked for. All users of a namespace share one encoder, so
+ * The key encoders of the namespaces that were requested on this node. All users of a namespace share one encoder, so
  * that clearing the namespace reaches the pools that any of them has used. Beyond NAMESPACES_KNOWN_MAX_COUNT the least
  * recently used encoder is forgotten.
  */
@@ -16,8 +16,8 @@ export class KeyEncoders {
   readonly #onPrefix: (prefix: string, namespace: KeyNamespace) => void;
 
   /**
-   * `onPrefix` is called with the prefix of object keys of a namespace whenever it is used. What it throws, the use
-   * throws.
+   * `onPrefix` is called with the object-key prefix of a namespace whenever the namespace is used. If it throws, so
+   * does the use.
    */
   constructor(own: KeyNamespace, onPrefix: (prefix: string, namespace: KeyNamespace) => void = () => {}) {
     this.#onPrefix = onPrefix;
@@ -25,8 +25,8 @@ export class KeyEncoders {
   }
 
   /**
-   * The encoder of a namespace, completed as a configuration is; the node's own one for undefined. Throws
-   * `ArgumentError` for an invalid namespace.
+   * The encoder of a namespace, with missing parts filled in as in a configuration; the node's own one for undefined.
+   * Throws `ArgumentError` for an invalid namespace.
    */
   of(namespace: KeyNamespace | undefined): KeyEncoder {
     if (namespace === undefined) return this.own;
@@ -44,8 +44,8 @@ export class KeyEncoders {
   }
 
   /**
-   * The settings of the namespace and the pool whose object keys begin with these characters; undefined: it was not
-   * asked for here.
+   * The settings of the namespace and the pool whose object keys have this prefix; undefined if it was not requested
+   * here.
    */
   describe(namespace: string): Readonly<Record<string, unknown>> | undefined {
     for (const encoder of [this.own, ...this.#encoders.values()]) {

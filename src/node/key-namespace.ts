@@ -5,7 +5,7 @@ import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import { KeyEncoder, type KeyNamespace } from '../core/index.js';
 import { type MeshCacheStoreOptions, storageConfigOf } from './store-options.js';
 
-/** The part of a model that a store is for: the ranks of a {@link StorageConfig}, as numbers. */
+/** The part of a model that a store serves: the ranks of a {@link StorageConfig}, as numbers. */
 export interface ModelPart {
   readonly tpRank: number;
   readonly tpSize: number;
@@ -38,7 +38,7 @@ export function keyEncoderFor(given: MeshCacheStoreOptions | StorageConfig): Key
   return encoderOf(storage, modelPartOf(storage), MeshCacheConfig.fromExtraConfig(storage.extraConfig ?? {}));
 }
 
-/** The encoder that {@link keyEncoderFor} gives, from a configuration that has been parsed. */
+/** Like {@link keyEncoderFor}, from a parsed configuration. */
 export function encoderOf(storage: StorageConfig, part: ModelPart, config: MeshCacheConfig): KeyEncoder {
   return new KeyEncoder(namespaceOf(storage, part, config));
 }

@@ -20,7 +20,7 @@ import { type MeshCacheStoreOptions, namedAsGiven, storageConfigOf } from './sto
 
 const FOLLOW_OPTIONS: ReadonlySet<string> = new Set(['after', 'signal']);
 
-/** The proof that the constructor is called by `create`. */
+/** Token that only `create` passes to the constructor. */
 const CREATED = Symbol('created');
 
 /**
@@ -41,7 +41,7 @@ const CREATED = Symbol('created');
  */
 export class MeshCacheStore extends NodeNamespace {
   readonly runtime: NodeRuntime;
-  /** Turns this store's keys into the keys of the directory, for programs that look there themselves. */
+  /** Turns this store's keys into directory keys, for programs that query the directory themselves. */
   readonly keyEncoder: KeyEncoder;
   readonly #node: Node;
   /** The pins of this program. */
@@ -68,8 +68,8 @@ export class MeshCacheStore extends NodeNamespace {
    * Starts a node and joins the cluster. If no discovery master answers yet, the node works alone, logs that, and joins
    * when a master appears. Over RDMA, `create` also waits until the system has provided the pool's memory; with
    * `wait_for_directory`, until the other nodes have announced their pages to this one, for half a minute at most.
-   * Throws `ConfigError`, also when a discovery master refuses the node because of settings that must be equal on all
-   * nodes, and `DiskError` when the disk tier cannot be opened.
+   * Throws `ConfigError`, also if a discovery master refuses the node because of settings that must be equal on all
+   * nodes, and `DiskError` if the disk tier cannot be opened.
    */
   static async create(
     options: MeshCacheStoreOptions | StorageConfig,
@@ -80,7 +80,7 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * The metrics of this node. They include the event loop from the first use of this property on, or while the metrics
+   * The metrics of this node. They include the event loop from the first use of this property, or while the metrics
    * server runs.
    */
   get metrics(): Metrics {
@@ -88,9 +88,7 @@ export class MeshCacheStore extends NodeNamespace {
     return this.#node.metrics;
   }
 
-  /**
-   * Resolves when an operator has drained this node: the node has left the cluster, and the program should close it.
-   */
+  /** Resolves when an operator has drained this node: it has left the cluster, and the program should close it. */
   get drained(): Promise<void> {
     return this.#node.leaving.drain.drained;
   }
@@ -102,8 +100,8 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * Another namespace of this node. What is left out is as in a configuration without it: a store that was created with
-   * these settings shares its pages. Throws `ArgumentError` for an invalid namespace.
+   * Returns another namespace of this node. Missing parts have the same defaults as in a configuration: a store created
+   * with these settings shares its pages. Throws `ArgumentError` for an invalid namespace.
    *
    * @example
    * import { MeshCacheStore } from 'meshcache';
@@ -118,12 +116,12 @@ export class MeshCacheStore extends NodeNamespace {
     return new NodeNamespace(stored, turns, (asked, found) => metrics.recordLookup(asked, found));
   }
 
-  /** Path of the socket at which processes of this host attach; empty without one. */
+  /** Path of the socket to which processes of this host attach; empty without one. */
   get clientSocket(): string {
     return this.#node.doors.clients?.path ?? '';
   }
 
-  /** Where Redis clients find this node: `host:port`, or the path of a Unix socket; empty without either. */
+  /** Where Redis clients reach this node: `host:port`, or the path of a Unix socket; empty without either. */
   get respEndpoint(): string {
     return this.#node.doors.resp?.endpoint || this.#node.doors.resp?.path || '';
   }
@@ -134,7 +132,7 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * @internal All pages that this node has now, in its pool or on its disk, as it announces them to the directory. For
+   * @internal All pages that this node has now, in its pool or on its disk, as announced to the directory. For
    * simulations.
    */
   *holdings(): Generator<readonly [objectKey: string, location: DataLocation], void> {
@@ -149,9 +147,9 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * What becomes of the pages of this node: a list of them, then each change, or what follows the position `after`.
-   * Routers keep a list of pages by it; the metrics server streams the same at `/api/events`. Ends when the signal is
-   * aborted or the store closes.
+   * Streams the changes of this node's pages: first a list of all pages, or the changes after the position `after`,
+   * then each change. Routers use it to keep a list of pages; the metrics server streams the same at `/api/events`.
+   * Ends when the signal is aborted or the store closes.
    *
    * @example
    * import { MeshCacheStore } from 'meshcache';
@@ -172,8 +170,8 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * Drops all pages of this node, of all namespaces: in its pool, on its disk and in the directory, and the copies that
-   * other nodes have made of them where no other node has set the page. Pages that other nodes have set stay.
+   * Drops all pages of this node, in all namespaces: in its pool, on its disk and in the directory, and the copies that
+   * other nodes have made of them unless another node has set the page. Pages that other nodes have set stay.
    */
   override async clear(options: WaitOptions = NO_OPTIONS): Promise<void> {
     return this.#node.turns.run(() => {
@@ -183,8 +181,8 @@ export class MeshCacheStore extends NodeNamespace {
   }
 
   /**
-   * Leaves the cluster, writes the pages that wait for the disk, and frees everything. Idempotent; takes seconds at
-   * most. Calls in progress end as misses.
+   * Leaves the cluster, writes the pages that wait for the disk, and frees everything. Takes a few seconds at most.
+   * Calls in progress end as misses. Idempotent.
    */
   close(): Promise<void> {
     this.#closing ??= closeNode(this.#node);
@@ -206,14 +204,14 @@ export class MeshCacheStore extends NodeNamespace {
     return { nodeId: this.runtime.nodeId, isClosed, members, poolEntries, poolUsedBytes, poolCapacityBytes };
   }
 
-  /** Closes the store: `await using store = …`. */
+  /** Closes the store; enables `await using store = …`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
   /**
-   * @internal Throws `InvariantError` unless all of this node's structures are consistent. Changes nothing, takes time
-   * in proportion to their size, and is for tests and simulations.
+   * @internal Throws `InvariantError` unless all of this node's structures are consistent. Read-only; takes time in
+   * proportion to their size. For tests and simulations.
    */
   verify(): void {
     const { runtime, pages, events, disk, promoter, leaving, hotReads, pins, doors } = this.#node;

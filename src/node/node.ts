@@ -51,20 +51,20 @@ import { NodeRuntime, type StorePart } from './runtime/node-runtime.js';
 import { leavingOf } from './store-leaving.js';
 import { KeptPool } from './warm/kept-pool.js';
 
-/** What a node has before it opens anything: its configuration, who may use it, and the ways out of the program. */
+/** The state of a node before it opens anything but the audit log: its configuration, its users, its environment. */
 type Foundation = Awaited<ReturnType<typeof foundationOf>>;
-/** The network, the memory and the disk of a node; the node is not a member of the cluster yet. */
+/** The network, the memory and the disk of a node that is not a member of the cluster yet. */
 type Tiers = Awaited<ReturnType<typeof openTiers>>;
-/** The store of a node: the pages, and everything that follows what happens to them. */
+/** The store of a node: the pages, and everything that follows their events. */
 type Store = ReturnType<typeof makeStore>;
 
 /**
- * A whole node. This file makes all of its parts, each from parts made before it, in four steps that are read from top
- * to bottom: {@link foundationOf}, {@link openTiers}, {@link makeStore}, {@link openNode}. {@link closeNode} ends them.
+ * A whole node. This file makes all of its parts, each from parts made before it, in four steps in reading order:
+ * {@link foundationOf}, {@link openTiers}, {@link makeStore}, {@link openNode}. {@link closeNode} ends them.
  */
 export type Node = Awaited<ReturnType<typeof openNode>>;
 
-/** Makes a node and joins the cluster; see `MeshCacheStore.create`. Ends what it has opened if it throws. */
+/** Makes a node and joins the cluster; see `MeshCacheStore.create`. If it throws, it closes what it has opened. */
 export async function openNode(storage: StorageConfig, environment: Partial<Environment>) {
   const foundation = await foundationOf(storage, environment);
   const { config, env, reporting, keyEncoders } = foundation;
@@ -98,7 +98,7 @@ export async function openNode(storage: StorageConfig, environment: Partial<Envi
   return { ...node, doors, turns: new FairTurns(env.clock) };
 }
 
-/** Takes a step; if it fails, ends what was open before. */
+/** Runs a step; if it fails, calls `end` to close what was open before. */
 async function orEnd<T>(step: () => Promise<T>, end: () => Promise<void>): Promise<T> {
   try {
     return await step();
@@ -108,7 +108,7 @@ async function orEnd<T>(step: () => Promise<T>, end: () => Promise<void>): Promi
   }
 }
 
-/** The first step: nothing is open but the audit log. Throws `ConfigError`. */
+/** First step: opens nothing but the audit log. Throws `ConfigError`. */
 async function foundationOf(storage: StorageConfig, environment: Partial<Environment>) {
   const config = MeshCacheConfig.fromExtraConfig(storage.extraConfig ?? {});
   const part = modelPartOf(storage);
@@ -127,7 +127,9 @@ async function foundationOf(storage: StorageConfig, environment: Partial<Environ
   return { config, part, nodeId, env, metrics, ...space, users, audit, reporting, feed: new PageFeed() };
 }
 
-/** The second step: opens what a store lies on. Ends what it has opened if it throws `ConfigError` or `DiskError`. */
+/**
+ * Second step: opens what a store builds on. If it throws `ConfigError` or `DiskError`, it closes what it has opened.
+ */
 async function openTiers(foundation: Foundation) {
   const { config, nodeId, fingerprint, users, env, audit, reporting } = foundation;
   const endings: (() => Promise<void> | undefined)[] = [() => audit?.close(), () => reporting.stop()];
@@ -157,7 +159,7 @@ async function openTiers(foundation: Foundation) {
   }, end);
 }
 
-/** The third step: the pool, which peers can read from now on, and all that works on its pages. */
+/** Third step: the pool, which peers can read from now on, and everything that works on its pages. */
 function makeStore(foundation: Foundation, tiers: Tiers) {
   const { config, env, metrics, tenants, feed } = foundation;
   const { runtime, disk, objectStore } = tiers;
@@ -204,8 +206,8 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
 }
 
 /**
- * The one place that says who is told of what happens to pages, and in which order. Only the last one may depend on
- * having been told after the others: it tells the directory what the others have left.
+ * The one place that defines which parts follow the events of pages, and in which order. Only the last part may rely on
+ * the order: it tells the directory what the others have left.
  */
 function followPages(
   { config, feed, env }: Foundation,
@@ -226,7 +228,7 @@ function followPages(
   feed.follow(...(env.simulated?.shuffled?.(independent) ?? independent), pages.statements);
 }
 
-/** The figures of a store now. */
+/** Current statistics of a store. */
 export function statsOf({
   runtime,
   pages,
@@ -263,7 +265,7 @@ export async function closeNode(node: Foundation & Tiers & Store & { readonly do
   await node.audit?.close();
 }
 
-/** The answers of a store to what other nodes ask. */
+/** The store's answers to requests of other nodes. */
 function answersOf({ pages, held, leaving }: Store, reporting: NodeReporting): StorePart {
   const { statements } = pages;
   return {
@@ -294,7 +296,7 @@ function publishedPoolOf(
     tenants,
     quarantineMs: config.reuseQuarantineMs,
     neverReuseEarly: !config.verifyReads,
-    // With a disk, the head of a request is there when the pool has its end.
+    // With a disk, the head of a request is still available when the pool has only its end.
     keepsHeads: disk === null,
     clock: env.clock,
     present: () => runtime.versions.now(),
@@ -315,7 +317,7 @@ function pagePinsOf({ config, env, tenants, metrics }: Foundation, { region }: T
   return new PagePins({ pool, segmentBytes, maxShare, tenants: quotas, clock: env.clock, metrics });
 }
 
-/** Brings back the pool's pages from before this start, and follows them until they are settled. */
+/** Restores the pool's pages from before this start, and tracks them until they are settled. */
 function settlingOf({ config, env }: Foundation, tiers: Tiers, pool: PublishedPool): Settling {
   const { runtime: cluster, disk, kept, objectStore } = tiers;
   const newestInPool = kept?.newestVersion ?? 0;
@@ -347,7 +349,7 @@ function promoterOf(
   });
 }
 
-/** Places the pages of the node on storage nodes; null: its policies keep all of them in its pool. */
+/** Places the node's pages on storage nodes; null if its policies keep all of them in its pool. */
 function placementsOf(
   { policies, env }: Foundation,
   runtime: NodeRuntime,
@@ -370,8 +372,8 @@ function placementsOf(
 }
 
 /**
- * What a node knows of namespaces: whose pages are which share of its tiers, where they are kept, how their keys are
- * encoded.
+ * What a node knows of namespaces: the quota that their pages count for, where the pages are kept, and how their keys
+ * are encoded.
  */
 function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig, env: Environment) {
   const { namespaceQuotas: quotas, namespaceWritePolicies } = config;
@@ -381,15 +383,12 @@ function keySpaceOf(own: KeyNamespace, config: MeshCacheConfig, env: Environment
   return { tenants, policies, keyEncoders, fingerprint: fingerprintOf(keyEncoders.own.namespace) };
 }
 
-/** The users of the node. Throws `ConfigError` for a file that cannot be used. */
+/** The users of the node. Throws `ConfigError` for an unusable file. */
 function usersOf({ usersFile }: MeshCacheConfig, { files }: Environment): Users {
   return usersFile === undefined ? new Users() : new Users(readUsersFile(usersFile, files));
 }
 
-/**
- * The environment of a node with its audit log, if one is configured. Throws `ConfigError` for a file that cannot be
- * used.
- */
+/** The environment of a node with its audit log, if one is configured. Throws `ConfigError` for an unusable file. */
 async function auditedEnvironment({ auditLogPath: path }: MeshCacheConfig, nodeId: string, env: Environment) {
   env.metrics.setGaugeProvider('meshcache_audit_failing', () => 0);
   const audit = path === undefined ? undefined : await AuditLog.open({ path, nodeId, env });
@@ -433,14 +432,14 @@ async function openDisk(foundation: Foundation, runtime: NodeRuntime): Promise<D
   return disk;
 }
 
-/** The folder of a tier: of several ranks of one model, each has one of its own. */
+/** The folder of a tier; each rank of a model has one of its own. */
 function folderOf(path: string, { tpRank, tpSize, ppRank, ppSize }: ModelPart): string {
   return join(path, tpSize === 1 && ppSize === 1 ? '' : `tp${tpRank}-pp${ppRank}`);
 }
 
 /**
  * Pre-allocates the pool's memory on the addon's threads. An RDMA device locks the memory that is registered with it;
- * without this, the system would provide all of it on this thread then.
+ * without this call, the system would allocate all of it on this thread at that moment.
  */
 async function providePool(region: HostRegion, { log }: Environment): Promise<void> {
   await region.prefault().catch((error: Error) => {
@@ -448,7 +447,7 @@ async function providePool(region: HostRegion, { log }: Environment): Promise<vo
   });
 }
 
-/** Throws `ConfigError` for a pool that is larger than the memory of this machine or container. */
+/** Throws `ConfigError` if the pool is larger than the memory of this machine or container. */
 function checkMemory(poolBytes: number, { memoryBytes }: Host): void {
   if (poolBytes <= memoryBytes) return;
   throw new ConfigError(

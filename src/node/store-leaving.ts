@@ -9,21 +9,21 @@ import type { PageStore } from '../store/page-store.js';
 import { Drain, type DrainProgress, drainTimeoutMs } from './leaving/drain.js';
 import type { NodeRuntime } from './runtime/node-runtime.js';
 
-/** A store's part in draining its own node. */
+/** A store's part in draining its node. */
 export interface StoreLeaving {
   readonly drain: Drain;
-  /** Answers an operator who drains this node. Throws `ArgumentError`. */
+  /** Handles an operator's call to drain this node. Throws `ArgumentError`. */
   readonly start: (params: unknown, caller: Pick<RpcContext, 'user' | 'address'>) => DrainProgress;
   /**
-   * Ends draining and copying early. Resolves when neither uses the pool any more, which needs the runtime to be
+   * Ends draining and copying early. Resolves when neither uses the pool any more; for that, the runtime must be
    * stopped meanwhile.
    */
   close(): Promise<void>;
-  /** Throws `InvariantError` unless the copies of other nodes' pages and the pages that others want are counted. */
+  /** Throws `InvariantError` unless the accounting of copied pages and of wanted pages holds. */
   verify(): void;
 }
 
-/** Makes a store's part in draining its node. */
+/** Creates a store's part in draining its node. */
 export function leavingOf(parts: {
   readonly runtime: NodeRuntime;
   readonly pages: Pick<PageStore, 'stopPublishing' | 'statements'>;

@@ -7,7 +7,7 @@ import { CONFIG_KEYS, type MeshCacheConfigFields, type StorageConfig, spellingOf
 /** A number of bytes, or text such as `'4gb'`, `'1.5gb'` or `'512mb'` (binary units). */
 export type ByteSize = number | `${number}${'b' | 'kb' | 'mb' | 'gb' | 'tb'}`;
 
-/** The type of a setting as a program writes it. */
+/** The type of a setting in a program. */
 type SettingValue<K extends keyof MeshCacheConfigFields> = K extends 'globalSegmentSize' | 'diskSize' | 'diskIndexSize'
   ? ByteSize
   : K extends 'clusterSecret'
@@ -33,7 +33,7 @@ export interface MeshCacheStoreOptions extends OptionalSettings {
   readonly ppRank?: number | undefined;
   /** Pipeline-parallel size. Default: 1. */
   readonly ppSize?: number | undefined;
-  /** All tensor-parallel ranks of such a model hold the same pages, so they share entries. Default: false. */
+  /** All tensor-parallel ranks of an MLA model hold the same pages, so they share entries. Default: false. */
   readonly isMlaModel?: boolean | undefined;
 }
 
@@ -41,13 +41,13 @@ const MODEL_OPTIONS = ['modelName', 'tpRank', 'tpSize', 'ppRank', 'ppSize', 'isM
 const STORAGE_KEYS: ReadonlySet<string> = new Set([...MODEL_OPTIONS, 'extraConfig']);
 const OPTION_NAMES: readonly string[] = [...CONFIG_KEYS.map(toCamelCase), ...MODEL_OPTIONS];
 
-/** Keys of several words, where they are not parts of paths. */
+/** Matches keys of several words, except as parts of paths. */
 const KEYS_IN_TEXT = new RegExp(
   `(?<![\\w/.-])(?:${CONFIG_KEYS.filter((key) => key.includes('_')).join('|')})(?![\\w/-])`,
   'g',
 );
 
-/** Starts a node; an error's message names settings as the caller has written them. */
+/** Starts a node; error messages name settings as the caller has spelled them. */
 export async function namedAsGiven<T>(storage: StorageConfig, start: () => Promise<T>): Promise<T> {
   try {
     return await start();
@@ -62,8 +62,8 @@ export async function namedAsGiven<T>(storage: StorageConfig, start: () => Promi
 }
 
 /**
- * The configuration in a host framework's form, from either form. Throws `ConfigError` for options that are unknown,
- * written in snake_case, or given beside `extraConfig`.
+ * Converts options of either form to the configuration of a host framework. Throws `ConfigError` for options that are
+ * unknown, written in snake_case, or given beside `extraConfig`.
  */
 export function storageConfigOf(given: MeshCacheStoreOptions | StorageConfig): StorageConfig {
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
@@ -85,7 +85,7 @@ export function storageConfigOf(given: MeshCacheStoreOptions | StorageConfig): S
   return modelName === undefined ? storage : { ...storage, modelName };
 }
 
-/** Refuses settings beside `extraConfig`, which would have no effect. */
+/** Refuses settings beside `extraConfig`, because they would have no effect. */
 function checkedStorage(storage: StorageConfig): StorageConfig {
   const setting = Object.keys(storage).find(
     (name) => !STORAGE_KEYS.has(name) && OPTION_NAMES.includes(toCamelCase(name)),

@@ -2,18 +2,19 @@ import type { Threads } from '../base/environment/threads.js';
 import { canCopyOffThread, type PageCopies } from '../memory/page-copies.js';
 
 /**
- * Least total and page size for a copy on other threads. Below this a copy on the calling thread is better: it blocks
- * the thread for a quarter of a millisecond at most, while handing over to other threads takes 20 to 50 microseconds,
- * during which the pages are held.
+ * Smallest total and page size for a copy on other threads. Below it the calling thread copies better: it blocks for at
+ * most a quarter of a millisecond, whereas handing over takes 20 to 50 microseconds during which the pages are held.
  */
 const TOTAL_MIN_BYTES = 2 ** 20;
 const PAGE_MIN_BYTES = 64 * 2 ** 10;
 
-/** Threads that copy pages while the calling thread goes on. */
+/** Threads that copy pages while the calling thread continues. */
 export interface CopyThreads {
-  /** Whether to copy this many pages, with this many bytes in all, on other threads. */
+  /** Whether to copy this many pages, with this many bytes in total, on other threads. */
   take(pageCount: number, totalBytes: number): boolean;
-  /** Resolves with one checksum for each page when all are copied; the memory is not touched afterwards. */
+  /**
+   * Copies the pages; resolves with one checksum per page when all are copied. The memory is not touched afterwards.
+   */
   copy(copies: PageCopies): Promise<Uint32Array>;
 }
 

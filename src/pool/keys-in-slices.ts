@@ -3,8 +3,8 @@ import type { PageIndex } from './page-index.js';
 const SLICE_KEYS = 4096;
 
 /**
- * Keys of the pages that can be found, next victim first, slice by slice. Pages that come or go meanwhile may be left
- * out, or come twice.
+ * Keys of findable pages, next victim first, slice by slice. Pages that come or go meanwhile may be missing, or appear
+ * twice.
  */
 export function* keysInSlices(index: Pick<PageIndex, 'order' | 'keysOf'>): Generator<string[], void> {
   const order = index.order();

@@ -8,21 +8,21 @@ import { isAsGood, NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
 /** Bytes of one page, which lie in `views` one after the other. */
 export interface PageBytes {
   readonly views: readonly Uint8Array[];
-  /** Bytes in all views together. */
+  /** Total bytes of the views. */
   readonly length: number;
   /**
-   * Called after a copy. False: the memory was freed meanwhile, so the copied bytes are not the page. Undefined: the
-   * memory cannot be freed.
+   * Called after a copy. False: the memory was freed meanwhile, so the copy is not the page. Undefined: the memory
+   * cannot be freed.
    */
   readonly isIntact?: (() => boolean) | undefined;
 }
 
-/** Whether the views still have all the page's bytes; their memory may have been detached meanwhile. */
+/** Whether the views still have all of the page's bytes; their memory may have been detached meanwhile. */
 export function isWhole({ views, length }: PageBytes): boolean {
   return views.reduce((sum, view) => sum + view.length, 0) === length;
 }
 
-/** The bytes at a pointer into a live `HostRegion`, for `publish`. Throws `ArgumentError` for any other. */
+/** The bytes at a pointer into a live `HostRegion`, for `publish`. Throws `ArgumentError` for other pointers. */
 export function pageAt(srcPtr: bigint, length: number): PageBytes {
   if (typeof srcPtr !== 'bigint') {
     throw new ArgumentError(`publish: a pointer must be a bigint, got ${typeof srcPtr}`);
@@ -35,12 +35,12 @@ export function pageAt(srcPtr: bigint, length: number): PageBytes {
   throw new ArgumentError(`publish: ${length} bytes from ${srcPtr} on are not within a live HostRegion`);
 }
 
-/** Bytes of all pages together. */
+/** Total bytes of pages. */
 export function bytesOf(pages: readonly PageBytes[]): number {
   return pages.reduce((sum, { length }) => sum + length, 0);
 }
 
-/** Place of a page that was evicted at once. No page has this slot, so readers that are told of the page miss. */
+/** Place of a page that was evicted at once. No page has this slot, so readers directed to it miss. */
 const NO_PLACE = { slot: -1, offset: 0, state: 'live', alreadyPresent: false } as const;
 
 /** Options for all pages of a batch. */
@@ -50,7 +50,7 @@ export interface BatchOptions {
   readonly request?: PublishRequest | undefined;
 }
 
-/** A batch in which each key occurs once, with the page given for it last. */
+/** A batch in which each key occurs once, with the last page given for it. */
 export class DistinctBatch {
   /** The distinct keys, encoded once for all calls into the index. */
   readonly batch: KeyBatch;
@@ -75,7 +75,7 @@ export class DistinctBatch {
   }
 
   /**
-   * Results of pages that take no new bytes: pages that were here already, and pages that were evicted at once. `sums`:
+   * Results of pages that take no new bytes: pages that already existed, and pages that were evicted at once. `sums`:
    * checksums of all copies of the batch.
    */
   resultsWithoutBytes({ used, vacancies, evictedAtOnce }: PlacedBatch, sums: Uint32Array): (PublishedPage | null)[] {
@@ -97,13 +97,13 @@ export class DistinctBatch {
   }
 }
 
-/** Places of the pages of a batch, and the copies that fill them. */
+/** Places of a batch's pages, and the copies that fill them. */
 export interface PlacedBatch extends Placement {
   /** One copy for each vacancy, then one for each page that was evicted at once, which only computes the checksum. */
   readonly copies: PageCopies;
 }
 
-/** Pages of a batch that may equal the pages already here: they have the same length, and must be summed to know. */
+/** Pages of a batch with the same length as existing ones: only their checksums show whether they are equal. */
 export class SameLength {
   readonly copies = new PageCopies();
   readonly #indices: number[] = [];
@@ -121,7 +121,7 @@ export class SameLength {
     return this.#indices.length === 0;
   }
 
-  /** The checksums of {@link copies} by index in the batch; undefined for pages that are not summed. */
+  /** The checksums of {@link copies} by index in the batch; undefined for pages without one. */
   sums(checksums: Uint32Array): readonly (number | undefined)[] {
     const sums: (number | undefined)[] = [];
     this.#indices.forEach((index, j) => {

@@ -16,16 +16,15 @@ import type { PageLease, PageLeases } from './page-leases.js';
 const FILLS = { caller: FILLS_CALLER };
 
 /**
- * Writes pages to their targets; resolves with one checksum for each target, null where there is no target or the page
- * failed.
+ * Writes pages to their targets; resolves with one checksum per target, null if there is no target or the page failed.
  */
 export type Fill = (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>;
 
-/** What is known of the pages that a call fills. */
+/** Details of the pages that a call fills. */
 export interface FilledPages {
-  /** One for each key. Default: pages that are never compared. */
+  /** The origin of each page. Default: pages that are never compared. */
   readonly origins?: readonly PageOrigin[];
-  /** The state of the pages that have their bytes; `live` by default. */
+  /** State of the pages once they have their bytes; default: `live`. */
   readonly state?: 'live' | 'unconfirmed';
 }
 
@@ -34,17 +33,14 @@ export interface PageFillsParts {
   readonly leases: PageLeases;
   /** Bytes of the pool, starting at an offset. */
   readonly bytes: (offset: number, length: number) => Uint8Array;
-  /** Called with each page that can be found from now on, before any reader sees it. */
+  /** Called with each filled page before any reader can find it. */
   readonly onFilled: (key: string, page: PublishedPage) => void;
-  /** Called with the keys of pages that were evicted or replaced for want of room. */
+  /** Called with the keys of pages that were evicted or replaced to make room. */
   readonly onGone: (keys: ReadonlySet<string>) => void;
   readonly clock: Clock;
 }
 
-/**
- * Pages of a call that are to be filled, and leases of those that are here; targets and leases have one
- * element for each key.
- */
+/** Pages of a call to be filled, and leases of existing ones; targets and leases have one element per key. */
 interface EmptyBatch extends Required<FilledPages> {
   readonly vacancies: readonly Vacancy[];
   readonly targets: readonly (PageBytes | null)[];
@@ -54,7 +50,7 @@ interface EmptyBatch extends Required<FilledPages> {
 /** Pages of one pool that are being filled from elsewhere: hidden and held until they have arrived or failed. */
 export class PageFills {
   readonly #parts: PageFillsParts;
-  /** Keys whose pages are being filled -> promise that resolves when the fill has ended, successful or not. */
+  /** For each key whose page is being filled, a promise that resolves when the fill has ended, successful or not. */
   readonly #fills = new Map<string, Promise<void>>();
 
   constructor(parts: PageFillsParts) {
@@ -70,7 +66,7 @@ export class PageFills {
     await Promise.all(this.#fills.values());
   }
 
-  /** Resolves when none of these keys is being filled any more, after POOL_FILL_WAIT_MS at the latest. */
+  /** Waits until none of these keys is being filled, at most POOL_FILL_WAIT_MS. */
   async awaitFor(keys: readonly string[]): Promise<void> {
     const fills = keys.map((key) => this.#fills.get(key)).filter((fill) => fill !== undefined);
     if (fills.length > 0) await within(this.#parts.clock, POOL_FILL_WAIT_MS, Promise.all(fills));
@@ -84,7 +80,7 @@ export class PageFills {
     { origins = [], state = 'live' }: FilledPages = {},
   ): Promise<(PageLease | null)[]> {
     const removed = this.#makeWay(keys);
-    // Leases come first, so that pages already here are not evicted for new ones.
+    // Leases come first, so that existing pages are not evicted for new ones.
     const leases = this.#lease(keys);
     const wishes = keys.map((key, i): Wish => {
       const isVacant = leases[i] === null && !this.#parts.index.isHeld(key);
@@ -108,9 +104,9 @@ export class PageFills {
   }
 
   /**
-   * Places the pages one after the other, each held before the next is placed. Otherwise a page for which there is no
-   * room would evict an earlier one of the same call, whose range is in quarantine then: of a batch that does not fit,
-   * no page would come.
+   * Places the pages one after the other, holding each before the next is placed. Otherwise a page without room would
+   * evict an earlier one of the same call, whose range would then be in quarantine: if the batch did not fit, no page
+   * would arrive.
    */
   #placeEach(wishes: readonly Wish[], origins: readonly PageOrigin[]): { vacancies: Vacancy[]; gone: Set<string> } {
     const { index: pages } = this.#parts;
@@ -127,7 +123,7 @@ export class PageFills {
     return { vacancies, gone };
   }
 
-  /** Adds leases of the filled pages to `leases`. Ends all leases when `fill` rejects. */
+  /** Adds leases of the filled pages to `leases`. Ends all leases if `fill` rejects. */
   async #fillVacancies(batch: EmptyBatch, fill: Fill): Promise<(PageLease | null)[]> {
     const { vacancies, targets, leases } = batch;
     let end: () => void = () => {};
@@ -165,7 +161,7 @@ export class PageFills {
     return this.#parts.leases.take(key, page);
   }
 
-  /** Removes those of the pages that make way for new ones; returns their keys. */
+  /** Removes existing pages that must make way for new ones; returns their keys. */
   #makeWay(keys: readonly string[]): string[] {
     const { index, leases } = this.#parts;
     const removed = index.states.makingWay(keys);

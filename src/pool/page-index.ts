@@ -18,27 +18,27 @@ export type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './sl
 export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> {
   readonly tenants?: TierTenants | undefined;
   readonly nowMs: () => number;
-  /** The present of the hybrid clock, by which pages expire. Default: none expires. */
+  /** The present of the hybrid clock, by which pages expire. Default: pages do not expire. */
   readonly present?: (() => number) | undefined;
   /** Least space that a page takes, in bytes; default: its length. */
   readonly spaceMinBytes?: number;
-  /** Called with the slot of a findable page that is about to go or has just gone, before the index changes further. */
+  /** Called with the slot of a findable page that is leaving or has just left, before the index changes further. */
   readonly onFreed?: (slot: number) => void;
 }
 
 const NO_REQUEST: PublishRequest = {};
 
 /**
- * Which pages a pool has, where, and with which checksums. It never touches their bytes.
+ * Records which pages a pool has, where, and with which checksums. It never touches their bytes.
  *
- * What may be done with a page is its {@link PageState}. A page that is being filled or read is *held*: its range stays
- * untouched, and no new page is placed under its key.
+ * The {@link PageState} of a page says what may be done with it. A page that is being filled or read is *held*: its
+ * range stays untouched, and no new page is placed under its key.
  *
- * An *expired* page is not found any more, but is here until {@link nextExpired} or `PageStates.makingWay` names it and
- * its owner removes it: soon, and before another page is placed under its key.
+ * An *expired* page cannot be found any more, but stays here until {@link nextExpired} or `PageStates.makingWay` names
+ * it and its owner removes it: soon, and before another page is placed under its key.
  *
  * Accounting: every page of the allocator has its state at its slot in the columns; `#holds` counts the pins of the
- * allocator, key by key.
+ * allocator for each key.
  */
 export class PageIndex {
   readonly tenants: IndexTenants;
@@ -69,12 +69,12 @@ export class PageIndex {
     this.#onFreed = onFreed;
   }
 
-  /** Number of pages whose bytes are here, expired and hidden ones included. */
+  /** Number of pages whose bytes are here, including expired and hidden ones. */
   get size(): number {
     return this.#allocator.size - this.#local.countOf('filling');
   }
 
-  /** Bytes of all pages, unfilled ones included. */
+  /** Bytes of all pages, including unfilled ones. */
   get usedBytes(): number {
     return this.#allocator.usedBytes;
   }
@@ -84,9 +84,9 @@ export class PageIndex {
   }
 
   /**
-   * Puts pages back at their places from before a restart, in this state. Offsets must strictly ascend, and the index
-   * may only have had restored pages; {@link renewBatch} then restores their order of use. False: not taken, because
-   * the range is not free or out of bounds, or the key is there. Throws `ArgumentError` for wrong offsets and for an
+   * Restores pages at their places from before a restart, in this state. Offsets must strictly ascend, and the index
+   * may only contain restored pages; {@link renewBatch} then restores their order of use. False: not restored, because
+   * the range is not free or out of bounds, or the key exists. Throws `ArgumentError` for wrong offsets and for an
    * index that is not new; some of the pages may be in it then.
    */
   restore(pages: readonly RestoredPage[], state: 'live' | 'earlier' = 'live'): boolean[] {
@@ -106,7 +106,7 @@ export class PageIndex {
     return taken;
   }
 
-  /** Looks live pages up, which counts as a use, also of hidden ones. */
+  /** Looks up live pages. Counts as a use, also of hidden ones. */
   lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
     return this.#pages(this.#allocator.lookupBatch(keys, request), READABLE);
   }
@@ -116,24 +116,24 @@ export class PageIndex {
     return this.#pages(this.#allocator.peekBatch(keys), READABLE);
   }
 
-  /** Like {@link peekLive}, with hidden pages: those that nobody may find yet. */
+  /** Like {@link peekLive}, but includes hidden pages, which nobody may find yet. */
   peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#pages(this.#allocator.peekBatch(keys), FILLED);
   }
 
-  /** Like {@link peekBatch}, with expired pages: for those who account for pages instead of reading them. */
+  /** Like {@link peekBatch}, but includes expired pages; for accounting, not for reading. */
   peekStored(keys: Keys): (PublishedPage | null)[] {
     return this.#pages(this.#allocator.peekBatch(keys), FILLED, 0);
   }
 
-  /** Key of the page that has been expired for longest; the caller must remove it. Undefined: none is expired. */
+  /** Key of the page that has been expired longest, which the caller must remove; undefined if none is expired. */
   nextExpired(): string | undefined {
     const { expiring } = this.#local;
     const now = this.#expiryTime();
     return expiring.size > 0 && expiring.first <= now ? this.keysOf(Uint32Array.of(expiring.firstSlot))[0] : undefined;
   }
 
-  /** The earliest expiry of a page; 0: none expires. */
+  /** The earliest expiry of any page; 0: none expires. */
   get firstExpiry(): number {
     return this.#local.expiring.first;
   }
@@ -144,32 +144,32 @@ export class PageIndex {
     return Uint8Array.from(this.peekBatch(keys), (page) => Number(page !== null));
   }
 
-  /** Counts a use of each page that is here, in the order of the keys. */
+  /** Counts a use of each existing page, in the order of the keys. */
   touchBatch(keys: Keys, request?: RequestOptions): void {
     this.#allocator.touchBatch(keys, request);
   }
 
-  /** Gives pages that are here a priority in eviction. */
+  /** Changes the eviction priority of existing pages. */
   readonly setPriority: TenantAllocator['setPriorityBatch'] = (...told) => this.#allocator.setPriorityBatch(...told);
 
-  /** Makes each page the newest one in turn, without counting a use. */
+  /** Makes each page in turn the newest one, without counting a use. */
   renewBatch(keys: Keys): void {
     this.#allocator.renewBatch(keys);
   }
 
-  /** Keys of the pages whose bytes are here, expired and hidden ones included, next victim first. */
+  /** Keys of the pages whose bytes are here, including expired and hidden ones, next victim first. */
   keys(): string[] {
     if (this.#local.countOf('filling') === 0) return this.#allocator.keys();
     return this.keysOf(this.order()).filter((key) => key !== undefined);
   }
 
-  /** Slots of the pages of {@link keys}, next victim first; for walks in slices. */
+  /** Slots of the pages in {@link keys}, next victim first; for walks in slices. */
   order(): Uint32Array {
     const order = this.#allocator.order();
     return this.#local.countOf('filling') === 0 ? order : order.filter((slot) => this.#local.isIn(slot, FILLED));
   }
 
-  /** Keys of the pages in these slots. If a page has gone since, the result is undefined or the key of another page. */
+  /** Keys of the pages in these slots. If a page has since left, the result is undefined or the key of another page. */
   keysOf(slots: Uint32Array): (string | undefined)[] {
     return this.#allocator.keysOf(slots);
   }
@@ -184,8 +184,8 @@ export class PageIndex {
   }
 
   /**
-   * Carries the wishes out in order; their keys must be distinct. The caller must fill the vacancies before control
-   * returns to the event loop, or hold them; until then no reader finds the pages. `batch`: the wishes' keys, encoded.
+   * Carries out the wishes in order; their keys must be distinct. The caller must fill or hold the vacancies before
+   * control returns to the event loop; until then no reader finds the pages. `batch`: the wishes' keys, encoded.
    */
   place(wishes: readonly Wish[], batch?: KeyBatch): Placement {
     const intents = wishes.map(({ intent }) => intent);
@@ -236,7 +236,7 @@ export class PageIndex {
     };
   }
 
-  /** A new page has its bytes now. */
+  /** Marks a new page as filled. */
   fill(
     { slot, offset }: Vacancy,
     length: number,
@@ -256,7 +256,10 @@ export class PageIndex {
     this.#local.setAgain(slot, origin);
   }
 
-  /** Holds new pages, which are filled until {@link fillHeld} or {@link abandonHeld}. `origins`: one for each vacancy. */
+  /**
+   * Holds new pages, which count as being filled until {@link fillHeld} or {@link abandonHeld}. `origins`: one per
+   * vacancy.
+   */
   holdUnfilled(vacancies: readonly Vacancy[], origins: readonly PageOrigin[] = []): void {
     this.hold(vacancies.map(({ key }) => key));
     vacancies.forEach(({ slot }, i) => {
@@ -286,7 +289,7 @@ export class PageIndex {
     this.release([key]);
   }
 
-  /** Holds pages: their ranges stay. Each hold needs one call of {@link release}. */
+  /** Holds pages, so that their ranges stay. Each hold needs one call of {@link release}. */
   hold(keys: Keys): void {
     this.#allocator.pinBatch(keys);
     for (const key of stringsOf(keys)) this.#holds.set(key, (this.#holds.get(key) ?? 0) + 1);
@@ -303,7 +306,7 @@ export class PageIndex {
   }
 
   /**
-   * Removes a page; false: it was not here. A held page cannot be found any more, but keeps its range until released.
+   * Removes a page; false if it was not here. A held page cannot be found any more, but keeps its range until released.
    */
   remove(key: string): boolean {
     const [slot = -1] = this.#allocator.peekBatch([key]).slots;
@@ -313,17 +316,17 @@ export class PageIndex {
     return this.#allocator.remove(key, this.#nowMs()) && wasFilled;
   }
 
-  /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
+  /** Whether there may be copies of pages that the node with this origin has set; 0: of any node's pages. */
   hasCopiesOf(origin: number): boolean {
     return this.#local.hasCopiesOf(origin);
   }
 
-  /** Origins of the pages, even of those that are being filled and of expired ones; null: the page is not here. */
+  /** Origins of pages, including expired ones and those being filled; null: the page is not here. */
   originsOf(keys: readonly string[]): (PageOrigin | null)[] {
     return this.#pages(this.#allocator.peekBatch(keys), ANY_STATE, 0);
   }
 
-  /** Evicts the next victim, as for a page of `forKey`; returns its key, null: none may be. */
+  /** Evicts the next victim, chosen as for a page of `forKey`; returns its key, or null if none may be evicted. */
   evictNext(forKey = ''): string | null {
     const page = this.#allocator.evictNextFor(forKey, this.#nowMs());
     if (page === null) return null;
@@ -331,7 +334,7 @@ export class PageIndex {
     return page.key;
   }
 
-  /** Statistics; after {@link free} the last ones. */
+  /** Statistics; after {@link free}, the last ones before it. */
   stats(): PoolAllocatorStats {
     return this.#finalStats ?? this.#allocator.stats();
   }
@@ -341,11 +344,11 @@ export class PageIndex {
     this.#allocator.free();
   }
 
-  /** Places a run of wishes. `lost`: keys whose old page is gone although the new one has found no room. */
+  /** Places a run of wishes. `lost`: keys whose old page is gone although the new one found no room. */
   #placeRun(wishes: readonly Wish[], { start, end, part, keys }: Run) {
     const run = wishes.slice(start, end);
     const lengths = Float64Array.from(run, ({ length }) => Math.max(length, this.#spaceMinBytes));
-    // A page that has expired just now is not among those that the caller has found.
+    // A page that has expired just now is not among those found by the caller.
     const isExpiring = this.#local.expiring.size > 0;
     this.#freeing(isExpiring ? this.#allocator.peekBatch(keys).slots : run.map(({ here }) => here?.slot ?? -1));
     const nowMs = this.#nowMs();
@@ -392,7 +395,7 @@ export class PageIndex {
     };
   }
 
-  /** The present, to compare expiries with; 0 while no page has one. */
+  /** The present, for comparison with expiries; 0 while no page has an expiry. */
   #expiryTime(): number {
     return this.#local.expiring.size === 0 ? 0 : this.#present();
   }
@@ -432,7 +435,7 @@ export class PageIndex {
     }
   }
 
-  /** Throws `InvariantError`, or `ERR_CORE` of the allocator, unless the accounting holds; passes once it is freed. */
+  /** Throws `InvariantError`, or the allocator's `ERR_CORE`, unless the accounting holds; passes after {@link free}. */
   verify(): void {
     if (this.isFreed) return;
     this.#allocator.verify();

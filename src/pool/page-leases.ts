@@ -2,8 +2,8 @@ import { assert, assertAtMost } from '../base/assert.js';
 import type { PageIndex, PublishedPage } from './page-index.js';
 
 /**
- * A lease keeps one page of a pool from eviction. It does not block the owner of the key: when the page is removed, or
- * other bytes are published under its key, the lease ends early.
+ * A lease keeps one page of a pool from eviction. It does not block the key: if the page is removed, or other bytes are
+ * published under its key, the lease ends early.
  */
 export interface PageLease {
   readonly key: string;
@@ -39,8 +39,8 @@ export class PageLeases {
   }
 
   /**
-   * Takes a lease; `page` must be the page that is found under the key now. `onEndedEarly` is called when the page
-   * leaves its place before {@link end}.
+   * Takes a lease; `page` must be the page currently found under the key. `onEndedEarly` is called if the page leaves
+   * its place before {@link end}.
    */
   take(key: string, page: PublishedPage, onEndedEarly?: (lease: PageLease) => void): PageLease {
     assert(page.slot >= 0, () => `page leases: of ${JSON.stringify(key)}, which has no place`);
@@ -52,7 +52,7 @@ export class PageLeases {
     return lease;
   }
 
-  /** Ends a lease; harmless when it has ended already. */
+  /** Ends a lease; harmless if it has already ended. */
   end(lease: PageLease): void {
     if (!(lease instanceof Lease) || !lease.isLive) return;
     const { key } = lease;
@@ -63,7 +63,7 @@ export class PageLeases {
     this.#index.release([key]);
   }
 
-  /** Ends the leases of a page that leaves its place. */
+  /** Ends the leases of a page that is leaving its place. */
   endOf(key: string): void {
     const leases = this.#byKey.get(key);
     if (leases === undefined) return;
@@ -78,8 +78,8 @@ export class PageLeases {
   }
 
   /**
-   * Throws `InvariantError` unless each lease is live, is a hold of its key, and is of the page that is here under that
-   * key.
+   * Throws `InvariantError` unless each lease is live, has a hold of its key, and is for the page that is here under
+   * that key.
    */
   verify(): void {
     const keys = [...this.#byKey.keys()];

@@ -5,16 +5,16 @@ import type { PageLeases } from './page-leases.js';
 import type { PoolMemory } from './pool-memory.js';
 import { again, isAsGood, type PageOrigin } from './slots/page-origin.js';
 
-/** A batch that is to be placed; all lists have one element for each of its keys. */
+/** A batch to be placed; all lists have one element per key. */
 export interface Placing {
   readonly batch: DistinctBatch;
-  /** The pages that are there now. */
+  /** The existing pages. */
   readonly here: readonly (PublishedPage | null)[];
-  /** Checksums of new pages that have the length of the one that is there. */
+  /** Checksums of new pages that have the same length as the existing one. */
   readonly sums: readonly (number | undefined)[];
 }
 
-/** The parts of a pool that decide about places. */
+/** The parts of a pool that decide where pages go. */
 export interface PlacingParts {
   readonly index: PageIndex;
   readonly leases: PageLeases;
@@ -23,7 +23,9 @@ export interface PlacingParts {
   readonly setOrigin: (key: string, page: PublishedPage, origin: PageOrigin) => void;
 }
 
-/** Decides for each page whether it stays, is copied in or is refused, and where it goes. */
+/**
+ * Decides for each page whether the existing one stays, the new one is copied in, or it is refused, and where it goes.
+ */
 export function placeBatch(
   { batch, here, sums }: Placing,
   { index: pages, leases, memory, setOrigin }: PlacingParts,
@@ -35,7 +37,7 @@ export function placeBatch(
     const there = makingWay.has(key) ? null : (here[i] ?? null);
     const isSame =
       there !== null && there.length === page.length && (isAsGood(there, origin) || there.checksum === sums[i]);
-    // A lease of the old page ends: publishing other bytes does not wait for leases.
+    // Leases of the old page end: publishing other bytes does not wait for leases.
     if ((there !== null && !isSame) || makingWay.has(key)) leases.endOf(key);
     if (makingWay.has(key)) pages.remove(key);
     const isPossible = isWhole(page) && !pages.isHeld(key);
@@ -48,7 +50,7 @@ export function placeBatch(
     };
   });
   const placement = pages.place(wishes, batch.batch);
-  // A page that has made way, and that no new one replaces, has gone for good.
+  // A page that has made way and was not replaced by a new one is gone for good.
   for (const { key } of placement.vacancies) makingWay.delete(key);
   for (const key of makingWay) placement.gone.add(key);
   placement.used.forEach((page, i) => {

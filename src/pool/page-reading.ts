@@ -11,7 +11,7 @@ export type LocalRead =
   | 'absent'
   /** The page has a different length. */
   | 'wrong-length'
-  /** The page did not match its checksum, and is no longer in the pool. */
+  /** The page did not match its checksum and has been removed from the pool. */
   | 'damaged';
 
 /** A batch of pages that are being copied out of the pool. */
@@ -50,7 +50,7 @@ export class Reading {
     return this;
   }
 
-  /** Takes the checksums of the hits; returns the indices of the damaged ones. */
+  /** Checks the checksums of the hits; returns the indices of damaged pages. */
   finish(sums: Uint32Array): number[] {
     if (!this.#isVerified) return [];
     const damaged = this.hits.filter((i, j) => this.#found[i]?.checksum !== sums[j]);
@@ -63,7 +63,7 @@ export interface LocalReadsParts {
   readonly index: PageIndex;
   readonly copyThreads: CopyThreads;
   readonly serving: PageServing;
-  /** The bytes of a page of the index. */
+  /** Returns the bytes of a page of the index. */
   readonly viewsOf: (page: PublishedPage) => readonly Uint8Array[];
   /** Removes a damaged page. */
   readonly remove: (key: string) => void;
@@ -77,7 +77,7 @@ export class LocalReads {
     this.#parts = parts;
   }
 
-  /** Copies pages that were looked up just before, on this thread. */
+  /** Copies pages that have just been looked up, on this thread. */
   here(
     keys: Keys,
     targets: readonly PageBytes[],
@@ -90,8 +90,8 @@ export class LocalReads {
   }
 
   /**
-   * Copies pages that were looked up just before on other threads, beside whatever else the pool does; undefined: that
-   * is not possible, see {@link PageServing.holdCopied}.
+   * Copies pages that have just been looked up on other threads, alongside other work of the pool; undefined if that is
+   * not possible, see {@link PageServing.holdCopied}.
    */
   beside(
     keys: Keys,
@@ -107,10 +107,10 @@ export class LocalReads {
     return release === null ? undefined : this.#copyHeld(strings, targets, { found, isVerified, release });
   }
 
-  /** Copies pages on other threads, in a turn in which nothing is set; they are held meanwhile. */
+  /** Copies pages on other threads, in a turn in which nothing is set; the pages are held meanwhile. */
   inTurn(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
     const { index } = this.#parts;
-    // The lookup is repeated without counting a use: the pages may have changed while others had their turn.
+    // The lookup is repeated, without counting a use, because the pages may have changed during others' turns.
     const found = index.peekLive(keys);
     const held = pickKeys(keys, indicesOfHits(found, targets));
     index.hold(held);

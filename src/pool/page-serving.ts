@@ -6,16 +6,16 @@ import { STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
 import type { PageIndex, PublishedPage } from './page-index.js';
 
-/** A page that is sent from where it lies in the pool. */
+/** A page that is sent directly from the pool. */
 export interface ServedPage {
   readonly length: number;
-  /** The page's bytes, in order. They stay as they are until {@link release}, even if the page is removed meanwhile. */
+  /** The page's bytes, in order. They do not change until {@link release}, even if the page is removed meanwhile. */
   readonly views: readonly Uint8Array[];
   /** Whether a new page under this key waits for {@link release}. */
   readonly isWanted: boolean;
-  /** Called once when a new page under this key begins to wait; set by the user of the page. */
+  /** Called once when a new page under this key starts to wait; set by the user of the page. */
   onWanted: () => void;
-  /** Lets the pool have the range again; nothing may read the views afterwards. Idempotent. */
+  /** Returns the range to the pool; nothing may read the views afterwards. Idempotent. */
   release(): void;
 }
 
@@ -24,15 +24,15 @@ export interface PageServingParts {
   readonly capacityBytes: number;
   readonly clock: Clock;
   readonly copyThreads: CopyThreads;
-  /** The bytes of a page of the index. */
+  /** Returns the bytes of a page of the index. */
   readonly viewsOf: (page: PublishedPage) => readonly Uint8Array[];
   /** Removes a damaged page. */
   readonly remove: (key: string) => void;
 }
 
 /**
- * What a page is held for: to be sent from where it lies, at the pace of whoever receives it, or to be copied by other
- * threads.
+ * Purpose of holding a page: to send it directly from the pool, at the receiver's pace, or to have other threads copy
+ * it.
  */
 type Use = 'send' | 'copy';
 
@@ -57,17 +57,17 @@ class Served implements ServedPage {
 }
 
 /**
- * Pages of one pool that are being sent to somebody, or copied out by other threads. Each is held: it is not evicted,
- * and if it is removed its range stays untouched, but no other page can be placed under its key. A set of the key
- * therefore claims it and waits: running sends are told to hurry, and no new use begins.
+ * Pages of one pool that are being sent, or copied by other threads. Each is held: it is not evicted, and if it is
+ * removed its range stays untouched, but no other page can be placed under its key. A writer of the key therefore
+ * claims it and waits: running sends are told to hurry, and no new use begins.
  *
- * Accounting: each page that is served is one hold of its key in the index; `#heldBytes` has the sums of their lengths.
+ * Accounting: each served page is one hold of its key in the index; `#heldBytes` has the sums of their lengths.
  */
 export class PageServing {
   readonly #parts: PageServingParts;
   readonly #maxBytes: Readonly<Record<Use, number>>;
   readonly #byKey = new Map<string, Set<Served>>();
-  /** Keys that are being set -> the number of those who set them. */
+  /** For each key that is being set, the number of writers. */
   readonly #claims = new Map<string, number>();
   readonly #waiting = new Map<string, (() => void)[]>();
   readonly #heldBytes: Record<Use, number> = { send: 0, copy: 0 };
@@ -89,7 +89,7 @@ export class PageServing {
     const { index, viewsOf, copyThreads, remove } = this.#parts;
     const [page = null] = index.lookupBatch([key]);
     if (page === null) return null;
-    // The tail is copied: it lies where the tail of another page will be when this one has been removed.
+    // The tail is copied because its place may be taken by another page's tail after this page has been removed.
     const views = viewsOf(page).map((view) => (view.length <= STAMP_BYTES ? Uint8Array.from(view) : view));
     const served = this.#take(key, 'send', page.length, views);
     if (served === null || !isVerified) return served;
@@ -104,7 +104,7 @@ export class PageServing {
   }
 
   /**
-   * Holds pages that were found just now while other threads copy them, until the returned function is called; null:
+   * Holds pages that have just been found while other threads copy them, until the returned function is called. Null:
    * too much of the pool is held, or one of the keys is being set.
    */
   holdCopied(keys: readonly string[], lengths: readonly number[]): (() => void) | null {
@@ -123,9 +123,7 @@ export class PageServing {
     return release;
   }
 
-  /**
-   * From now on no page of these keys is served, until the returned function is called. Those that are served go on.
-   */
+  /** Stops new uses of pages with these keys until the returned function is called; uses in progress continue. */
   claim(keys: readonly string[]): () => void {
     for (const key of keys) this.#claims.set(key, (this.#claims.get(key) ?? 0) + 1);
     return () => {
@@ -137,18 +135,18 @@ export class PageServing {
     };
   }
 
-  /** Resolves when no page of these keys is served any more, after POOL_SERVED_WAIT_MS at the latest. */
+  /** Waits until no page of these keys is served, at most POOL_SERVED_WAIT_MS. */
   async awaitFor(keys: readonly string[]): Promise<void> {
     const served = keys.filter((key) => this.#byKey.has(key)).map((key) => this.#ended(key));
     if (served.length > 0) await within(this.#parts.clock, POOL_SERVED_WAIT_MS, Promise.all(served));
   }
 
-  /** Resolves when nothing is served any more. */
+  /** Resolves when no page is served any more. */
   async ended(): Promise<void> {
     await Promise.all([...this.#byKey.keys()].map((key) => this.#ended(key)));
   }
 
-  /** Holds the page that is found under the key now; null: too much of the pool is held, or the key is being set. */
+  /** Holds the page currently found under the key; null: too much of the pool is held, or the key is being set. */
   #take(key: string, use: Use, length: number, views: readonly Uint8Array[]): ServedPage | null {
     if (this.#heldBytes[use] + length > this.#maxBytes[use] || this.#claims.has(key)) return null;
     const served = new Served(key, use, length, views, (ended) => this.#released(ended));
@@ -187,7 +185,8 @@ export class PageServing {
   }
 
   /**
-   * Throws `InvariantError` unless the accounting of this class holds, and nobody waits for a page that is not served.
+   * Throws `InvariantError` unless the accounting of this class holds, and nobody waits for a page that is not being
+   * served.
    */
   verify(): void {
     const bytes: Record<Use, number> = { send: 0, copy: 0 };

@@ -2,7 +2,7 @@ import { assert, assertEqual } from '../base/assert.js';
 import type { RandomSource } from '../base/environment/random.js';
 import { imageBytes, NO_STAMP, readStamp, STAMP_BYTES, writeStamp } from '../memory/page-stamp.js';
 
-/** Stamps that are drawn from the random source at once. */
+/** Number of stamps drawn from the random source at once. */
 const DRAW_COUNT = 1024;
 /** Distance in bytes between the tails of two slots in `#tails`. */
 const TAIL_STRIDE_BYTES = 8;
@@ -11,15 +11,15 @@ const NOWHERE = -1;
 /** Returns bytes of the pool, starting at an offset. */
 export type PoolBytes = (offset: number, length: number) => Uint8Array;
 
-/** A page that has a stamp: where it lies in the pool, in bytes. */
+/** Place of a page with a stamp: its offset and length in the pool, in bytes. */
 type StampedPage = { readonly slot: number; readonly offset: number; readonly length: number };
 
 /**
  * The stamps of one pool's pages, by slot, and the tails that they replace: see `memory/page-stamp.ts`.
  *
  * Invariant: from {@link set} until {@link destroy}, the bytes at a slot's `#stampAt` are its stamp, and the page's own
- * last bytes are in `#tails`. Afterwards the bytes there are zero, and only reads that had begun still use the slot. A
- * held page keeps its slot, so its tail stays for these reads although the stamp is gone.
+ * last bytes are in `#tails`. Afterwards the bytes there are zero, and only reads that had already begun use the slot.
+ * A held page keeps its slot, so its tail stays for these reads although the stamp is gone.
  */
 export class PageStamps {
   readonly #bytes: PoolBytes;
@@ -30,8 +30,8 @@ export class PageStamps {
   /** Offset of the stamp in the pool, or NOWHERE. */
   #stampAt = new Float64Array(1024).fill(NOWHERE);
   /**
-   * Tails in shared memory, from which other threads copy. When a larger memory replaces it, threads that read the old
-   * one still can.
+   * Tails in shared memory, from which other threads copy. When a larger memory replaces it, threads can still read the
+   * old one.
    */
   #tails = new Uint8Array(new SharedArrayBuffer(1024 * TAIL_STRIDE_BYTES));
 
@@ -40,7 +40,7 @@ export class PageStamps {
     this.#random = random;
   }
 
-  /** Saves the tail of a page whose bytes lie in the pool, and puts a new stamp in its place. */
+  /** Saves the tail of a page whose bytes are in the pool, and replaces it by a new stamp. */
   set(slot: number, offset: number, length: number): void {
     this.#reserve(slot);
     const at = stampOffset(offset, length);
@@ -52,7 +52,7 @@ export class PageStamps {
     this.#stampAt[slot] = at;
   }
 
-  /** Takes back a page that has its stamp in the pool since before this start. */
+  /** Restores a page whose stamp is in the pool from before this start. */
   restore(
     slot: number,
     { offset, length }: Omit<StampedPage, 'slot'>,
@@ -64,7 +64,7 @@ export class PageStamps {
     this.#stampAt[slot] = stampOffset(offset, length);
   }
 
-  /** Destroys a stamp, so that no later read of this page can succeed. Harmless when the slot has no stamp. */
+  /** Destroys a stamp, so that no later read of the page can succeed. Harmless if the slot has no stamp. */
   destroy(slot: number): void {
     const at = this.#stampAt[slot] ?? NOWHERE;
     if (at === NOWHERE) return;
@@ -73,17 +73,17 @@ export class PageStamps {
     this.#stamp[slot] = NO_STAMP;
   }
 
-  /** Whether the slot belongs to a page at this place and has its stamp. */
+  /** Whether the slot belongs to a page at this place that has its stamp. */
   isOf(slot: number, offset: number, length: number): boolean {
     return this.#stampAt[slot] === stampOffset(offset, length);
   }
 
-  /** Stamp of a slot; the slot must have one. */
+  /** Stamp of a slot, which must have one. */
   stampOf(slot: number): number {
     return this.#stamp[slot] ?? NO_STAMP;
   }
 
-  /** Draws a stamp that no page has. */
+  /** Draws a random stamp for a new page. */
   draw(): number {
     for (;;) {
       if (this.#drawnAt + STAMP_BYTES > this.#drawn.length) {

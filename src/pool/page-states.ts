@@ -3,7 +3,7 @@ import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import { FILLED, type LocalPages, type PageState } from './slots/local-pages.js';
 import type { TenantAllocator } from './tenants/tenant-allocator.js';
 
-/** What may be done with the pages of an index, by key: what directory owners say of them changes it. */
+/** States of an index's pages, by key, as changed by the answers of directory owners. */
 export class PageStates {
   readonly #allocator: TenantAllocator;
   readonly #local: LocalPages;
@@ -21,21 +21,21 @@ export class PageStates {
     return this.#local.countOf(state);
   }
 
-  /** The keys whose pages are from before this start, and not confirmed. */
+  /** The keys whose pages are in the state `earlier`: from before this start, and not yet confirmed. */
   earlierAmong(keys: readonly string[]): string[] {
     if (this.countOf('earlier') === 0) return [];
     const slots = this.#slots(keys);
     return keys.filter((_, i) => this.#isEarlier(slots[i] as number));
   }
 
-  /** Readers find these pages from before this start from now on; harmless for other pages. */
+  /** Makes these pages from before this start visible to readers; harmless for other pages. */
   confirmEarlier(keys: readonly string[]): void {
     for (const slot of this.#slots(keys)) if (this.#isEarlier(slot)) this.#local.move(slot, 'live');
   }
 
   /**
-   * The keys whose pages make way for what is set, and do not stand for it: they are expired, or from before this start,
-   * as nobody has said that these are good.
+   * The keys whose existing pages must make way for new ones and cannot stand for them: expired pages, and those in the
+   * state `earlier`, which nobody has confirmed.
    */
   makingWay(keys: Keys): string[] {
     const now = this.#present();
@@ -48,8 +48,8 @@ export class PageStates {
   }
 
   /**
-   * A directory owner has taken what was stated of those pages for which `isTaken`: those that still have that version
-   * are stated now, the others not. Returns one byte for each key; 1: the page is here, and not expired.
+   * Records a directory owner's answer to the announcement of pages: pages that still have the announced version become
+   * stated if `isTaken`, else not stated. Returns one byte per key; 1: the page is here and not expired.
    */
   noteStated(keys: Keys, versions: ArrayLike<number>, isTaken: (i: number) => boolean): Uint8Array {
     const now = this.#present();
@@ -60,7 +60,7 @@ export class PageStates {
     });
   }
 
-  /** The directory may have lost these pages, which are being stated anew. */
+  /** Marks pages as not stated, because the directory may have lost them and they are being announced again. */
   unstate(keys: Keys): void {
     for (const slot of this.#slots(keys)) if (slot >= 0) this.#local.noteStated(slot, false);
   }

@@ -2,7 +2,7 @@ import { ArgumentError } from '../base/errors.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
 
-/** The range of a host region in which the pages of one pool lie. */
+/** The range of a host region that holds the pages of one pool. */
 export class PoolMemory {
   /** No page crosses a multiple of this many bytes. */
   readonly segmentBytes: number;
@@ -10,7 +10,7 @@ export class PoolMemory {
   /** Offset of the pool's start in its region. */
   readonly #regionOffset: number;
 
-  /** Takes `capacity` bytes from `baseAddr` on. Throws `ArgumentError` unless they lie in one live `HostRegion`. */
+  /** Uses `capacity` bytes from `baseAddr`. Throws `ArgumentError` unless they lie in one live `HostRegion`. */
   constructor(baseAddr: bigint, capacity: number) {
     if (typeof baseAddr !== 'bigint' || !Number.isSafeInteger(capacity)) {
       throw new ArgumentError(

@@ -1,14 +1,11 @@
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import type { PublishedPool } from './published-pool.js';
 
-/** Why a page of before is not in the pool again: reasons of `meshcache_pool_refused_pages_total`. */
+/** Why an earlier page is not restored to the pool: reasons of `meshcache_pool_refused_pages_total`. */
 export const FOUND_REFUSALS = ['record', 'checksum', 'older', 'room', 'quota'] as const;
 export type FoundRefusal = (typeof FOUND_REFUSALS)[number];
 
-/**
- * Registers the metrics of a node's pool; `damagedPages` returns how many pages it has dropped because of their
- * checksum.
- */
+/** Registers the metrics of a node's pool; `damagedPages` returns how many pages it has dropped for wrong checksums. */
 export function reportPool(
   pool: PublishedPool,
   metrics: MetricsSink,
@@ -23,7 +20,7 @@ export function reportPool(
   metrics.setCounterProvider(evictions, damagedPages, { reason: 'damaged' });
   metrics.setCounterProvider('meshcache_pool_early_reuses_total', () => pool.stats().earlyReuses);
   metrics.setCounterProvider('meshcache_pool_unrecorded_pages_total', () => pool.kept?.unrecordedCount ?? 0);
-  // Counters exist from the start, also of a pool that does not outlive its process.
+  // Counters exist from the start, even if the pool does not outlive its process.
   metrics.count('meshcache_pool_found_pages_total', 0);
   metrics.count('meshcache_pool_found_bytes_total', 0);
   for (const reason of FOUND_REFUSALS) metrics.count('meshcache_pool_refused_pages_total', 0, { reason });

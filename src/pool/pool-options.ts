@@ -6,7 +6,7 @@ import type { PageRecords } from './kept/page-records.js';
 import type { PageIndexOptions } from './page-index.js';
 import type { NamespaceTenants } from './tenants/namespace-tenants.js';
 
-/** Options of a `PublishedPool`, beside its memory. */
+/** Options of a `PublishedPool`, apart from its memory. */
 export interface PublishedPoolOptions {
   /** Called with the keys of pages that have left the pool without a request to remove them. */
   readonly onEvict?: (keys: string[]) => void;
@@ -15,31 +15,30 @@ export interface PublishedPoolOptions {
   readonly tenants?: NamespaceTenants | undefined;
   /** Milliseconds for which a freed range is not reused; 0 reuses it at once. */
   readonly quarantineMs?: number;
-  /** Never shorten the quarantine: a page for which there is no room meanwhile is refused. */
+  /** Whether the quarantine is never shortened: pages without room are refused meanwhile. */
   readonly neverReuseEarly?: boolean;
   /**
-   * Refuse a page that would evict an earlier one of its own request: see `PoolAllocatorOptions.keepsHeads`. Default:
-   * false.
+   * Whether a page is refused if it would evict an earlier one of its own request: see
+   * `PoolAllocatorOptions.keepsHeads`. Default: false.
    */
   readonly keepsHeads?: boolean;
   readonly clock: Clock;
-  /** The present of the cluster's hybrid clock, by which pages expire. Default: none expires. */
+  /** The present of the cluster's hybrid clock, by which pages expire. Default: pages do not expire. */
   readonly present?: () => number;
   /**
-   * @internal Source of the random stamps that each page gets. The page's location names its stamp, and a peer reads
-   * the page's image (see `memory/page-stamp.ts`). Without a source, pages have no stamps and lie in the pool as they
-   * are.
+   * @internal Source of the random stamp of each page. The page's location names its stamp, and a peer reads the page's
+   * image (see `memory/page-stamp.ts`). Without a source, pages have no stamps and are stored unchanged.
    */
   readonly stamps?: RandomSource;
   /** @internal The records of the pages, if the pool's memory outlives the process. Needs `stamps`. */
   readonly records?: PageRecords | undefined;
-  /** Whether copies of other nodes' pages have records, too. Default: none has. */
+  /** Whether copies of other nodes' pages have records, too. Default: false. */
   readonly keepsCopies?: boolean | undefined;
   /** @internal Threads that copy large pages. */
   readonly copyThreads: CopyThreads;
 }
 
-/** @internal The options of a pool's index; `memory`: the bytes of the pool, and of each of its segments. */
+/** @internal Options of a pool's index; `memory`: the sizes of the pool and of its segments, in bytes. */
 export function indexOptionsOf(
   {
     policy = 'lru',

@@ -111,12 +111,12 @@ export class PublishedPool {
     return this.#index.size;
   }
 
-  /** Length in bytes of the longest page that has been here. */
+  /** Length in bytes of the longest page so far. */
   get longestBytes(): number {
     return this.#longestBytes;
   }
 
-  /** Length in bytes of the longest page that a tenant was to have, however long its quota allows; 0: of no tenants. */
+  /** Length in bytes of the longest page that a tenant was to have, within its quota; 0: without tenants. */
   longestBytesOf(tenant: number): number {
     return this.#index.tenants.longestBytesOf(tenant);
   }
@@ -269,7 +269,7 @@ export class PublishedPool {
     for (const lease of leases) this.#leases.end(lease);
   }
 
-  /** Each live page, in order; null: it is not here, or nobody may find it yet. Counts as a use. */
+  /** The live page of each key; null: it is not here, or nobody may find it yet. Counts as a use. */
   lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
     return this.#index.lookupBatch(keys, request);
   }
@@ -277,7 +277,7 @@ export class PublishedPool {
   /** Like {@link lookupBatch}, but does not count as a use. */
   readonly peekLive = (keys: Keys): (PublishedPage | null)[] => this.#index.peekLive(keys);
 
-  /** Like {@link peekLive}, with pages that nobody may find yet. */
+  /** Like {@link peekLive}, but includes pages that nobody may find yet. */
   peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#index.peekBatch(keys);
   }
@@ -317,23 +317,23 @@ export class PublishedPool {
     return this.#index.hasBatch(keys);
   }
 
-  /** Counts a use of each page that is here, in the order of the keys. */
+  /** Counts a use of each existing page, in the order of the keys. */
   touchBatch(keys: Keys, request?: RequestOptions): void {
     this.#index.touchBatch(keys, request);
   }
 
-  /** Gives pages that are here a priority in eviction. Does not count as a use. */
+  /** Changes the eviction priority of existing pages. Does not count as a use. */
   readonly setPriority: PageIndex['setPriority'] = (...told) => this.#index.setPriority(...told);
 
-  /** Removes a page on request, without `onEvict`. A page without all its bytes is removed too, but gives false. */
+  /** Removes a page on request, without `onEvict`. A page without all its bytes is also removed, but returns false. */
   remove(key: string): boolean {
     this.#leases.endOf(key);
     return this.#index.remove(key);
   }
 
   /**
-   * Removes pages that are older than the version given for their key, even those whose bytes are still to be written;
-   * only those that `of` means. Returns the removed keys; does not call `onEvict`.
+   * Removes pages older than the version given for their key, even those whose bytes are still to be written; `of`
+   * selects which pages. Returns the removed keys; does not call `onEvict`.
    */
   removeOlder(keys: readonly string[], voidBelow: readonly number[], of: PagesOf = 'all'): string[] {
     const origins = this.#index.originsOf(keys);
@@ -345,7 +345,7 @@ export class PublishedPool {
     return older;
   }
 
-  /** Removes expired pages, at most `maxCount`; returns their keys, which the caller must tell the directory of. */
+  /** Removes expired pages, at most `maxCount`; returns their keys, about which the caller must tell the directory. */
   removeExpired(maxCount: number): string[] {
     const keys: string[] = [];
     for (let key = this.#index.nextExpired(); key !== undefined; key = this.#index.nextExpired()) {
@@ -358,7 +358,7 @@ export class PublishedPool {
   /** The earliest expiry of a page; 0: none expires. */
   readonly firstExpiry = (): number => this.#index.firstExpiry;
 
-  /** Gives pages that still have version `from` the version `to`, and what else is given; returns their keys. */
+  /** Changes pages from version `from` to version `to`, and sets the given properties; returns the changed keys. */
   renew(keys: readonly string[], from: number, to: number, given: Partial<PageOrigin> = {}): string[] {
     const pages = this.peekBatch(keys);
     return keys.filter((key, i) => {
@@ -374,18 +374,18 @@ export class PublishedPool {
     return this.#index.keys();
   }
 
-  /** Every key, next victim first, slice by slice. Pages that come or go meanwhile may be left out, or come twice. */
+  /** Every key, next victim first, slice by slice. Pages that come or go meanwhile may be missing, or appear twice. */
   keysInSlices(): Generator<string[], void> {
     return keysInSlices(this.#index);
   }
 
-  /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
+  /** Whether there may be copies of pages that the node with this origin has set; 0: of any node's pages. */
   readonly hasCopiesOf = (origin: number): boolean => this.#index.hasCopiesOf(origin);
 
   /** Keys of the pages whose bytes are still to be written: no reader finds them yet. */
   readonly unfilledKeys = (): string[] => this.#index.unfilledKeys();
 
-  /** Statistics; after {@link free} the last ones. */
+  /** Statistics; after {@link free}, the last ones before it. */
   stats(): PoolAllocatorStats {
     return this.#index.stats();
   }
@@ -393,7 +393,7 @@ export class PublishedPool {
   /** Statistics of each tenant by number; none if all pages are of one, or after {@link free}. */
   readonly tenantStats = (): PoolTenantStats[] => this.#index.tenants.stats();
 
-  /** Asynchronous calls copy nothing more and end with misses. Resolves when no thread touches the memory. */
+  /** Ends asynchronous calls with misses; they copy nothing more. Resolves when no thread touches the memory. */
   async end(): Promise<void> {
     this.#isEnding = true;
     await this.#mutex.ended();

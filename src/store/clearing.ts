@@ -4,14 +4,14 @@ import { type Cleared, fewAtOnce } from './call/key-steps.js';
 import type { PageStatements } from './ground/page-statements.js';
 import type { StoreGround } from './ground/store-ground.js';
 
-/** Withdrawals from the directory that are under way at once. */
+/** Withdrawals from the directory that may be in flight at once. */
 const WITHDRAWALS_MAX_COUNT = 16;
 
 /**
- * Removes pages from pool, disk and directory. Other work has its turn between steps of CLIENT_STEP_KEYS keys. Resolves
- * when nobody can read any of them here, nor can a crash bring them back. Rejects, when all are removed, with
- * `DiskError` if the disk does not record that; with `ClosedError` when the store is closed meanwhile: some may be left
- * on the disk.
+ * Removes pages from pool, disk and directory. Other work gets its turn between steps of CLIENT_STEP_KEYS keys.
+ * Resolves when nobody can read the pages here and no crash can bring them back. Rejects with `DiskError`, after
+ * removing all of them, if the disk does not record the removal; with `ClosedError` if the store is closed meanwhile,
+ * in which case some may remain on the disk.
  */
 export async function clearPages(
   ground: StoreGround,
@@ -28,9 +28,9 @@ export async function clearPages(
     const versions = cleared.map(() => voidBelow);
     const removed = pool.removeOlder(cleared, versions);
     if (removed.length > 0) feed.gone(removed);
-    // What counts is whether all of them are recorded in the end.
+    // Errors are ignored here: what counts is whether all removals are recorded in the end.
     disk?.removeOlder(cleared, versions).catch(() => {});
-    // What has been set since stays, and is announced.
+    // Pages that were set since stay, and are announced.
     const isInPool = pool.hasBatch(cleared);
     const isOnDisk = disk?.hasBatch(cleared);
     const gone = cleared.filter((_, i) => isInPool[i] === 0 && isOnDisk?.[i] !== 1);
@@ -45,15 +45,15 @@ export async function clearPages(
   await disk?.removalsWritten();
 }
 
-/** What a removal of many pages works on; `isClosed` ends it. */
+/** Parts that a removal of many pages works on; `isClosed` ends it. */
 interface Removal {
   readonly statements: PageStatements;
   readonly isClosed: () => boolean;
 }
 
 /**
- * Drops the copies that these clears make void, from pool and disk. Resolves when nobody can read them here, nor can a
- * crash bring them back; rejects with `DiskError` if the disk does not record that.
+ * Drops the copies that these clears make void, from pool and disk. Resolves when nobody can read them here and no
+ * crash can bring them back; rejects with `DiskError` if the disk does not record that.
  */
 export async function dropClearedCopies(
   ground: StoreGround,
@@ -70,7 +70,7 @@ export async function dropClearedCopies(
       const versions = asked.map(() => voidBelow);
       const of = origin === 0 ? 'copies' : origin;
       const gone = pool.removeOlder(asked, versions, of);
-      // What counts is whether all of them are recorded in the end.
+      // Errors are ignored here: what counts is whether all removals are recorded in the end.
       disk?.removeOlder(asked, versions, of).catch(() => {});
       const isInPool = pool.hasBatch(asked);
       const isOnDisk = disk?.hasBatch(asked);
@@ -83,8 +83,8 @@ export async function dropClearedCopies(
 }
 
 /**
- * Keys of all pages, some at a time. Pages may move from the pool to the disk meanwhile, which comes second, and back:
- * so the pool comes a second time, when no page is left that could.
+ * Keys of all pages, some at a time. Pages may move between the pool and the disk meanwhile, so the pool is visited
+ * again after the disk.
  */
 function* steps({ pool, disk }: StoreGround): Generator<readonly string[]> {
   yield* fewAtOnce(pool.unfilledKeys());

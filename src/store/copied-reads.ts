@@ -8,10 +8,10 @@ import { type CallerPage, RegionPage } from './call/caller-page.js';
 import { indicesWhere } from './call/key-steps.js';
 import type { CallOptions } from './call/request-calls.js';
 
-/** Reads pages whose lengths have been looked up before. */
+/** Reads pages whose locations have been looked up before. */
 export interface LocatedReads {
   readonly isClosed: boolean;
-  /** Locates pages on this node or in the directory; null: neither has the page, which counts as a miss. */
+  /** Locates pages on this node or in the directory; null: neither has the page, so it is a miss. */
   locate(keys: readonly string[], options: CallOptions): Promise<(DataLocation | null)[]>;
   /** Reads pages that have just been located, by index. */
   get(
@@ -23,16 +23,16 @@ export interface LocatedReads {
 }
 
 /**
- * Whether memory for a page of so many bytes may be taken; it is taken then, and asked for again when another attempt
- * finds the page.
+ * Whether memory for a page of this many bytes may be taken; if so, it counts as taken. Called again for each further
+ * attempt that finds the page.
  */
 export type MayTake = (bytes: number) => boolean;
 
 /** Copies of the first pages of a call. */
 export interface FirstCopies {
-  /** One element for each page that was looked for; null: a miss. */
+  /** One element for each page that was looked up; null: a miss. */
   readonly copies: readonly (Uint8Array | null)[];
-  /** Bytes of the first page if that is too large for the call, which has read nothing then. */
+  /** Length of the first page if it is too large for the call; nothing was read then. */
   readonly nextBytes: number;
 }
 
@@ -101,7 +101,7 @@ export class CopiedReads {
     const found = indicesWhere(locations, (location) => location !== null);
     if (found.length === 0 || reads.isClosed) return copies;
     const wanted = found.map((i) => keys[i] as string);
-    // The reasons of this attempt have other indices, and a later attempt finds them again.
+    // This attempt has other indices, and a later attempt finds the reasons again.
     const first = await this.#readCopies(
       wanted,
       found.map((i) => locations[i] as DataLocation),
@@ -110,7 +110,7 @@ export class CopiedReads {
     for (const [j, i] of found.entries()) {
       copies[i] = first[j] ?? null;
       if (copies[i] !== null || reads.isClosed || signal?.aborted) continue;
-      // The page was set anew meanwhile, and may have another length, or is not where the directory said.
+      // The page was set again meanwhile and may have another length, or it is not where the directory said.
       const why = reasons && new Reasons<MissReason>();
       const again = await this.get(keys[i] as string, { ...options, reasons: why, mayTake: () => true });
       copies[i] = again === 'too-large' ? null : again;
@@ -120,7 +120,7 @@ export class CopiedReads {
     return copies;
   }
 
-  /** Reads pages of these locations; null for each one that has not been read. */
+  /** Reads pages from these locations; null for each page that was not read. */
   async #readCopies(
     keys: readonly string[],
     locations: readonly DataLocation[],
@@ -148,25 +148,25 @@ export interface PageRoom {
   readonly pageAt: (offset: number, length: number) => CallerPage;
 }
 
-/** A page that was read to `offset` in its room; undefined: it is not there, because it did not fit. */
+/** Place of a page in the room; undefined offset: the page did not fit and was not read. */
 export interface PlacedPage {
   readonly offset: number | undefined;
   /** Bytes of the page. */
   readonly length: number;
 }
 
-/** Reads pages of unknown length, one behind the other, into memory of the caller. */
+/** Reads pages of unknown length into memory of the caller, one after the other. */
 export class PlacedReads {
   readonly #reads: LocatedReads;
   readonly #copied: CopiedReads;
 
-  /** `copied`: reads a copy of a page that was set anew since it was located. */
+  /** `copied` reads a page that was set again after it was located. */
   constructor(reads: LocatedReads, copied: CopiedReads) {
     this.#reads = reads;
     this.#copied = copied;
   }
 
-  /** See `PageStore.getPlaced`. */
+  /** Reads pages into a room; see `PageStore.getPlaced`. */
   async get(keys: readonly string[], room: PageRoom, options: CallOptions): Promise<(PlacedPage | null)[]> {
     const locations = await this.#reads.locate(keys, options);
     const results = new Array<PlacedPage | null>(keys.length).fill(null);
@@ -200,7 +200,7 @@ export class PlacedReads {
     return results;
   }
 
-  /** Reads a page that was set anew meanwhile, and may have another length, to the place that it was given. */
+  /** Reads a page that was set again meanwhile, perhaps with another length, into the place chosen for it. */
   async #again(key: string, place: PlacedPage, page: CallerPage, options: CallOptions): Promise<PlacedPage | null> {
     const reads = this.#reads;
     if (reads.isClosed || options.signal?.aborted) return null;
@@ -217,7 +217,7 @@ export class PlacedReads {
   }
 }
 
-/** Whether two locations come from the same statement, so that the page was not announced anew in between. */
+/** Whether two locations come from the same statement, so that the page was not announced again in between. */
 function isSameStatement(a: DataLocation, b: DataLocation): boolean {
   return a.nodeId === b.nodeId && a.version === b.version && a.generation === b.generation && a.length === b.length;
 }

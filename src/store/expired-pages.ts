@@ -6,9 +6,8 @@ import type { StoreGround } from './ground/store-ground.js';
 const SLICE_PAGES = 512;
 
 /**
- * Removes the pages of this node that have expired, from pool and disk, EXPIRY_SWEEP_INTERVAL_MS late at most while
- * there are few. Nobody has found them since they expired; what is left to do is to free their space and to tell the
- * directory.
+ * Removes expired pages of this node from pool and disk, at most EXPIRY_SWEEP_INTERVAL_MS late while there are few.
+ * Nobody finds them since they expired, so all that is left is to free their space and to tell the directory.
  */
 export class ExpiredPages {
   readonly #ground: StoreGround;
@@ -20,7 +19,7 @@ export class ExpiredPages {
     this.#wait();
   }
 
-  /** Stops: nothing is removed from now on. */
+  /** Stops: nothing more is removed. */
   close(): void {
     this.#isClosed = true;
     this.#cancelTimer();
@@ -50,7 +49,7 @@ export class ExpiredPages {
     const { pool, disk, feed, metrics } = this.#ground;
     const keys = new Set(pool.removeExpired(SLICE_PAGES));
     for (const key of disk?.removeExpired(SLICE_PAGES) ?? []) keys.add(key);
-    // There is none if a page of the heap was evicted before.
+    // Empty if a page of the heap was evicted before.
     if (keys.size === 0) return;
     metrics.count('meshcache_expired_pages_total', keys.size);
     feed.evicted([...keys]);

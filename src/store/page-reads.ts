@@ -30,7 +30,7 @@ import { indicesByNode, type RemoteOutcome } from './remote/remote-outcome.js';
 import { RemoteReads } from './remote/remote-reads.js';
 import { ObjectTierReads, OwnDiskReads, type ReadingCall } from './tier-reads.js';
 
-/** What the reads share with the other parts of their store. */
+/** Parts that the reads share with the rest of the store. */
 interface PageReadsOwn {
   readonly statements: PageStatements;
   readonly calls: RequestCalls;
@@ -44,12 +44,12 @@ export interface PageReadsStats {
   readonly hits: { readonly local: number; readonly remote: number; readonly disk: number; readonly object: number };
   readonly misses: number;
   readonly readBytes: number;
-  /** Pages of the own pool that did not match their checksum. */
+  /** Pages of the pool that did not match their checksum. */
   readonly damagedPages: number;
 }
 
 /**
- * Reads pages: first from the own pool, then from other nodes and the own disk at the same time.
+ * Reads pages: first from this node's pool, then from other nodes and this node's disk at the same time.
  *
  * Buffers of the caller are in use from the call until its promise resolves, not longer.
  */
@@ -76,7 +76,7 @@ export class PageReads implements LocatedReads {
     const { statements, objects, missLog } = own;
     this.#ground = ground;
     this.#own = own;
-    // Without checksums only the stamp would show that a location is stale, so that no location is reused.
+    // Without checksums only the stamp would reveal a stale location, so no location is reused.
     this.#knownLocations = new KnownLocations(clock, config.verifyReads ? config.locationReuseMs : 0);
     this.#remote = new RemoteReads(ground, { knownLocations: this.#knownLocations, statements, missLog });
     this.#joined = new JoinedReads(ground, this.#remote);
@@ -111,7 +111,7 @@ export class PageReads implements LocatedReads {
     const keys = stringsOf(asked);
     const { signal, reasons } = options;
     if (pool.states.countOf('earlier') > 0) await this.#confirmEarlier(keys, signal);
-    // The store may have been closed during the wait; its pool then has no index.
+    // The store may have been closed meanwhile; its pool then has no index.
     if (this.#closed) {
       const missed = keys.map(() => false);
       reasons?.fill(missed, 'closed');
@@ -124,7 +124,7 @@ export class PageReads implements LocatedReads {
     try {
       const found =
         signal?.aborted !== true && isOneSlice(pages) ? pool.lookupBatch(asked, request.pool.next()) : undefined;
-      // A lookup in which the pool has no page of the call, as for most calls, needs no wait.
+      // If the pool has no page of the call, as is usual, nothing is awaited.
       elsewhere = found?.every(isAbsent) === true ? keys.map((_, i) => i) : await this.#readLocal(call, found);
     } finally {
       request.end();
@@ -157,12 +157,12 @@ export class PageReads implements LocatedReads {
     return this.#copied.getFirst(keys, options);
   }
 
-  /** Reads pages one behind the other into a room; see `PageStore.getPlaced`. */
+  /** Reads pages one after the other into a room; see `PageStore.getPlaced`. */
   getPlaced(keys: readonly string[], room: PageRoom, options: CallOptions): Promise<(PlacedPage | null)[]> {
     return this.#placed.get(keys, room, options);
   }
 
-  /** Holds a page of the own pool; see `PageStore.serve`. */
+  /** Holds a page of the pool; see `PageStore.serve`. */
   async serve(key: string): Promise<ServedPage | null> {
     if (this.#closed) throw new ClosedError('the store');
     const { clock, pool, disk, metrics, config } = this.#ground;
@@ -187,14 +187,14 @@ export class PageReads implements LocatedReads {
     return served;
   }
 
-  /** Stops: calls under way end early, as misses. */
+  /** Stops: calls in progress end early, as misses. */
   close(): void {
     this.#closed = true;
     this.#remote.close();
     this.#ownDisk?.close();
   }
 
-  /** Locations of pages on this node or in the directory; null: neither has the page, which counts as a miss. */
+  /** Locates pages on this node or in the directory; null: neither has the page, so it is a miss. */
   async locate(keys: readonly string[], { signal, reasons }: CallOptions): Promise<(DataLocation | null)[]> {
     if (this.#closed) throw new ClosedError('the store');
     const { clock, directory, metrics, versions } = this.#ground;
@@ -205,7 +205,7 @@ export class PageReads implements LocatedReads {
     const locations = (await this.#objects?.locate(keys, located, signal)) ?? located;
     const present = versions.now();
     const usable = locations.map((location) => {
-      // No page has 0 bytes: such a location is none, whoever states it.
+      // No page has 0 bytes, so such a location is invalid.
       const isLength = location !== null && location.length >= 1 && location.length <= PAGE_MAX_BYTES;
       const isUsable = isLength && !isExpired(location.expires, present);
       return isUsable ? location : null;
@@ -221,21 +221,21 @@ export class PageReads implements LocatedReads {
     return usable;
   }
 
-  /** Shows those of the pool's pages from before this start to the call that are still good, as far as can be known. */
+  /** Confirms pages of the pool from before this start, so that the call finds those that are still good. */
   async #confirmEarlier(keys: readonly string[], signal?: AbortSignal): Promise<void> {
     const { pool } = this.#ground;
     const hidden = pool.states.earlierAmong(keys);
     if (hidden.length > 0 && !signal?.aborted) await unlessAborted(this.#own.statements.confirm(hidden), signal);
   }
 
-  /** The reason for misses of a call that has noted none. */
+  /** The reason for misses of a call that has recorded none. */
   #missReason(signal: AbortSignal | undefined): MissReason {
     return this.#closed ? 'closed' : (endedBy(signal) ?? 'absent');
   }
 
   /**
-   * Copies the pages that the own pool has; returns the indices of the others. `found`: the lookup, if the call is one
-   * slice.
+   * Copies the pages that this node's pool has; returns the indices of the others. `found`: the result of the lookup,
+   * if the call is a single slice.
    */
   async #readLocal(
     { keys, pages, results, request, signal, reasons }: ReadingCall,
@@ -258,7 +258,7 @@ export class PageReads implements LocatedReads {
       const sliceKeys = keys.slice(start, end);
       const here = found ?? pool.lookupBatch(sliceKeys, request.pool.next());
       const outcomes = await pool.copyOut(sliceKeys, pages.slice(start, end), here, config.verifyReads);
-      // The store may have been closed during the wait.
+      // The store may have been closed meanwhile.
       if (this.#closed) break;
       const read = disk && sliceKeys.filter((_, j) => outcomes[j] === 'read');
       if (read !== undefined && read.length > 0) disk?.touchBatch(read, request.disk.next());
@@ -304,11 +304,11 @@ export class PageReads implements LocatedReads {
     const onOwn = (own: readonly number[]): void => {
       if (this.#ownDisk === undefined) return;
       const read = this.#ownDisk.read(call, own);
-      // A failure is passed on below, when the other reads have ended.
+      // A failure is reported below, after the other reads have ended.
       read.catch(() => {});
       fromDisk.push(read);
     };
-    // All work that may write into the pages has ended before a failure is passed on.
+    // Everything that may write into the pages must have ended before a failure is passed on.
     const remote = await this.#joined
       .read({ asked, keys, pages, wanted, onOwn, locationOf, signal, reasons })
       .catch(async (error: unknown) => {
@@ -319,7 +319,7 @@ export class PageReads implements LocatedReads {
     const seconds = (clock.nowMs() - startMs) / 1000;
     await Promise.allSettled(fromDisk);
     await Promise.all(fromDisk);
-    // The directory may not know of pages on the own disk, and other nodes may not have answered.
+    // The directory may not know the pages on this node's disk, and other nodes may not have answered.
     const left = this.#ownDisk === undefined ? [] : wanted.filter((i) => !results[i]);
     if (left.length > 0) await this.#ownDisk?.read(call, left);
     await this.#objects?.read(call, wanted);
@@ -327,7 +327,7 @@ export class PageReads implements LocatedReads {
     this.#hits.remote += hits;
     this.#misses += misses;
     this.#readBytes += bytes;
-    // Pages from the own disk do not count as read from other nodes.
+    // Pages from this node's disk do not count as read from other nodes.
     if (hits + misses > 0) metrics.recordReads('remote', { hits, misses, bytes, seconds });
   }
 
@@ -363,7 +363,7 @@ export class PageReads implements LocatedReads {
     return { hits, bytes };
   }
 
-  /** Counts pages that were read from another node, by how far it is. */
+  /** Counts pages read from another node, by its distance. */
   #countByDistance(nodeId: string, pages: number, bytes: number): void {
     const { cluster, metrics } = this.#ground;
     const distances = cluster.distances();

@@ -36,11 +36,11 @@ export interface PageStoreStats {
   readonly readBytes: number;
   readonly pagesWritten: number;
   readonly writtenBytes: number;
-  /** Pages that did not match their checksum when they were read: detected, and counted as misses. */
+  /** Pages whose bytes did not match their checksum when they were read; they count as misses. */
   readonly checksumFailures: number;
   /**
-   * Reads of pages that their owner had freed: detected by the stamp, and counted as misses unless another node had the
-   * page.
+   * Reads of pages that their owner had freed. The stamp reveals it, and they count as misses unless another node had
+   * the page.
    */
   readonly staleReads: number;
   /** Calls that gave a hint. */
@@ -48,7 +48,7 @@ export interface PageStoreStats {
 }
 
 /**
- * The tiers behind one interface, by object key: one write and one read.
+ * All tiers behind one interface, by object key: one write and one read.
  *
  * Buffers of the caller are in use from the call until its promise resolves, not longer.
  */
@@ -63,7 +63,7 @@ export class PageStore {
   readonly #objects: ObjectTier | undefined;
   #closed = false;
 
-  /** `objectStore`: where pages are read that no node has; undefined: none. */
+  /** `objectStore`: source of pages that no node has; undefined: none. */
   constructor(ground: StoreGround, objectStore?: ObjectStoreUse) {
     const { pool, metrics } = ground;
     this.#ground = ground;
@@ -80,7 +80,7 @@ export class PageStore {
     reportPool(pool, metrics, { damagedPages: () => this.#reads.stats().damagedPages });
   }
 
-  /** What has been read from the object store and sent there; undefined without one. */
+  /** Statistics of the object store; undefined without one. */
   objectStats(): ObjectTierStats | undefined {
     return this.#objects?.stats();
   }
@@ -98,10 +98,10 @@ export class PageStore {
   }
 
   /**
-   * Publishes each page; true when it is in the pool and in the directory. A named entry is then the newest content
-   * anywhere. A computed page that another node has is true too, and not kept here. So is a page that other pages, of
-   * this or other calls, evict before the call has ended: no reader finds it any more, nor the page that it has
-   * replaced.
+   * Publishes pages; true for each page that is in the pool and in the directory. A named entry is then the newest
+   * content anywhere. A computed page that another node has is also true, and is not kept here. So is a page that is
+   * evicted for other pages, of this or other calls, before the call has ended: no reader finds it any more, nor the
+   * page that it replaced.
    */
   async set(keys: Keys, pages: readonly CallerPage[], kind: EntryKind, options: CallOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
@@ -109,25 +109,25 @@ export class PageStore {
     return this.#objects === undefined ? set() : this.#objects.whileSetting(set);
   }
 
-  /** Stops publishing: from now on every `set` is false; reads go on as before. */
+  /** Stops publishing: from now on every `set` returns false; reads continue. */
   stopPublishing(): void {
     this.#writes.stop();
   }
 
-  /** The object tier, which follows the feed; undefined without one. */
+  /** The object tier, as a follower of the feed; undefined without one. */
   get objects(): ObjectTier | undefined {
     return this.#objects;
   }
 
-  /** The announcements of this node's pages, which follow the feed. */
+  /** The announcements of this node's pages, as a follower of the feed. */
   get statements(): PageStatements {
     return this.#statements;
   }
 
   /**
-   * Reads each page into the caller's memory. If a result is false, the page's memory is undefined. After an abort no
-   * read begins; reads under way end as `Transport.batchRead` says or, from the own pool and disk, when they are done.
-   * Pages not read by then are misses.
+   * Reads pages into the caller's memory. If a result is false, the content of the page's memory is undefined. After an
+   * abort no read begins; reads in progress end as `Transport.batchRead` says or, from this node's pool and disk, when
+   * they are done. Pages not read by then are misses.
    */
   get(keys: Keys, pages: readonly CallerPage[], options: CallOptions = {}): Promise<boolean[]> {
     if (options.timeoutMs === undefined) return this.#reads.get(keys, pages, options);
@@ -135,15 +135,15 @@ export class PageStore {
   }
 
   /**
-   * Reads a copy that the caller owns; null: a miss. A page that is set anew before it could be read, and so may have
-   * another length, is looked up again, for READ_AGAIN_WITHIN_MS at most.
+   * Reads a copy that the caller owns; null: a miss. If the page is set again before it is read, and may have another
+   * length, it is looked up again, for at most READ_AGAIN_WITHIN_MS.
    */
   async getCopy(key: string, options: CallOptions = {}): Promise<Uint8Array | null> {
     const copy = await this.getCopyWithin(key, { ...options, mayTake: () => true });
     return copy === 'too-large' ? null : copy;
   }
 
-  /** {@link getCopy} of a page for which memory may be taken. */
+  /** Like {@link getCopy}, if memory for the page may be taken. */
   async getCopyWithin(
     key: string,
     options: CallOptions & { readonly mayTake: MayTake },
@@ -152,15 +152,15 @@ export class PageStore {
     return inTime(this.#ground.clock, options, (call) => this.#reads.getCopyWithin(key, call));
   }
 
-  /** {@link getCopy} of each page, with one lookup for all of them. */
+  /** Like {@link getCopy} for each page, with one lookup for all. */
   async getCopies(keys: readonly string[], options: CallOptions = {}): Promise<(Uint8Array | null)[]> {
     this.#checkOpen();
     return inTime(this.#ground.clock, options, (call) => this.#reads.getCopies(keys, call));
   }
 
   /**
-   * {@link getCopies} of the first of the pages, as many as have at most `maxBytes` together. If the first one alone
-   * has more, nothing is read, and the result says how many.
+   * Like {@link getCopies} for the first pages, as many as have at most `maxBytes` in total. If the first one alone is
+   * longer, nothing is read, and the result gives its length.
    */
   async getFirstCopies(
     keys: readonly string[],
@@ -171,15 +171,15 @@ export class PageStore {
   }
 
   /**
-   * Reads pages of any length one behind the other into the room; null: a miss. What has no room behind those before it
-   * is not read, and its result says how long it is. The room is in use until the promise has resolved.
+   * Reads pages of any length one after the other into the room; null: a miss. A page that does not fit after those
+   * before it is not read, and its result gives its length. The room is in use until the promise has resolved.
    */
   async getPlaced(keys: readonly string[], room: PageRoom, options: CallOptions = {}): Promise<(PlacedPage | null)[]> {
     this.#checkOpen();
     return inTime(this.#ground.clock, options, (call) => this.#reads.getPlaced(keys, room, call));
   }
 
-  /** Lengths of the pages in the own pool; null: the page is not there. Does not count as a use. */
+  /** Lengths of the pages in this node's pool; null: the page is not there. Does not count as a use. */
   lengthsHere(keys: Keys): (number | null)[] {
     this.#checkOpen();
     const { pool } = this.#ground;
@@ -187,8 +187,8 @@ export class PageStore {
   }
 
   /**
-   * Holds a page of the own pool, so that its bytes can be sent from where they lie; the caller must release it soon.
-   * They have been checked. Null: the page is not in the pool, or cannot be held now; then it can still be read.
+   * Holds a page of this node's pool, so that its bytes, which have been verified, can be sent directly from there; the
+   * caller must release it soon. Null: the page is not in the pool, or cannot be held now; it may still be readable.
    */
   async serve(key: string): Promise<ServedPage | null> {
     this.#checkOpen();
@@ -196,8 +196,8 @@ export class PageStore {
   }
 
   /**
-   * Which pages this node or, on nodes that reads reach, the directory has; after an abort, which pages this node has.
-   * Does not count as a use.
+   * Whether this node has each page, or the directory lists it on a node that can be reached; after an abort, whether
+   * this node has it. Does not count as a use.
    */
   async exists(keys: Keys, options: WaitOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
@@ -209,7 +209,7 @@ export class PageStore {
     const here = Array.from(this.#ground.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
     const unknown = indicesWhere(here, (present) => !present);
     if (unknown.length === 0 || signal?.aborted) return here;
-    // A page that no read would bring is not there.
+    // A page that no read could bring counts as absent.
     const avoided = this.#ground.cluster.unreachableNodes();
     const found = await unlessAborted(this.#ground.directory.exists(pickKeys(keys, unknown), avoided), signal);
     unknown.forEach((i, j) => {
@@ -236,7 +236,7 @@ export class PageStore {
   }
 
   /**
-   * Milliseconds until each page expires; Infinity: it does not; null: neither this node nor the directory has it. Does
+   * Milliseconds until each page expires; Infinity: never; null: neither this node nor the directory has the page. Does
    * not count as a use.
    */
   async remainingMs(keys: readonly string[], options: WaitOptions = {}): Promise<(number | null)[]> {
@@ -256,8 +256,8 @@ export class PageStore {
   }
 
   /**
-   * Drops pages that this node has published; `prefixes`: only those whose keys begin with one of them. Rejects with
-   * the signal's reason when it is aborted while other nodes are being told.
+   * Drops pages that this node has published; with `prefixes`, only those whose keys begin with one of them. Rejects
+   * with the signal's reason if it is aborted while other nodes are being told.
    */
   async clear(prefixes?: readonly string[], options: WaitOptions = {}): Promise<void> {
     this.#checkOpen();
@@ -268,7 +268,7 @@ export class PageStore {
   async #clear(prefixes: readonly string[] | undefined): Promise<void> {
     const { versions, cluster } = this.#ground;
     const isCleared = (key: string): boolean => prefixes?.some((prefix) => key.startsWith(prefix)) !== false;
-    // Pages that are set from here on stay.
+    // Pages set from here on stay.
     const voidBelow = versions.next();
     const told = cluster.clears.clear(voidBelow, prefixes);
     const removed = clearPages(this.#ground, this.#removal, { voidBelow, isCleared });
@@ -279,8 +279,8 @@ export class PageStore {
   }
 
   /**
-   * Drops the copies that these clears of other nodes make void. Resolves when nobody can read them here, nor can a
-   * crash bring them back.
+   * Drops the copies that these clears of other nodes make void. Resolves when nobody can read them here and no crash
+   * can bring them back.
    */
   dropCleared(clears: readonly Clear[]): Promise<void> {
     return dropClearedCopies(this.#ground, this.#removal, clears);
@@ -309,15 +309,15 @@ export class PageStore {
   ): Promise<boolean[]> {
     const isDropped = await this.#ground.cluster.drops.deleteEverywhere(keys, version, isOver);
     if (this.#objects === undefined || signal?.aborted) return isDropped;
-    // Nodes that have dropped a page do not send it any more.
+    // Nodes that have dropped a page do not send it to the store any more.
     const isDeleted = await this.#objects.delete(keys, version, signal);
     return isDropped.map((dropped, i) => dropped && isDeleted[i] === true);
   }
 
   /**
-   * Keys of the pages that this node has, slice by slice, as far as they begin with the prefix; other work has its turn
-   * between slices. Pages that come or go meanwhile may be left out. Rejects with the signal's reason when it is
-   * aborted, and with `ClosedError` when the store is closed.
+   * Keys with this prefix of the pages that this node has, slice by slice; other work gets its turn between slices.
+   * Pages that come or go meanwhile may be missing. Rejects with the signal's reason when it is aborted, and with
+   * `ClosedError` when the store is closed.
    */
   async *keysInSlices(prefix: string, { signal, timeoutMs }: WaitOptions = {}): AsyncGenerator<string[], void> {
     const { pool, disk, clock } = this.#ground;
@@ -344,10 +344,10 @@ export class PageStore {
     }
   }
 
-  /** Counts reads that another node has reported, for one request of its own. */
+  /** Counts reads reported by another node, as one request of that node. */
   touch(keys: readonly string[], hint: RequestHint = 0): void {
     if (this.#closed) return;
-    // The other node mostly sets further pages for this request, so none of these pages is its last one.
+    // The other node usually sets further pages for this request, so none of these pages is its last one.
     const request = { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true };
     this.#ground.feed.touched(keys, hint);
     this.#ground.pool.touchBatch(keys, request);
@@ -355,7 +355,7 @@ export class PageStore {
   }
 
   /**
-   * Closes the store: calls under way end early, as misses. Resolves when everything that waits for the disk is
+   * Closes the store: calls in progress end early, as misses. Resolves when everything that waits for the disk is
    * written, or its time is over, and nothing touches the pool's memory any more.
    */
   async close(): Promise<void> {

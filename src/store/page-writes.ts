@@ -19,10 +19,10 @@ import type { RefusedKeys } from './ground/own-locations.js';
 import type { PageStatements } from './ground/page-statements.js';
 import type { StoreGround } from './ground/store-ground.js';
 
-/** Reasons that the metric counts. */
+/** Reasons counted by the metric. */
 type CountedRefusal = Extract<RefusalReason, 'too_large' | 'no_room' | 'directory' | 'superseded' | 'draining'>;
 
-/** What all calls that set pages of a store share. `stopped`: every `set` is false. */
+/** State shared by all calls that set pages of a store. `stopped`: every `set` returns false. */
 class Writing {
   readonly ground: StoreGround;
   readonly statements: PageStatements;
@@ -80,19 +80,19 @@ export class PageWrites {
     return results;
   }
 
-  /** Stops publishing: from now on every `set` is false. */
+  /** Stops publishing: from now on every `set` returns false. */
   stop(): void {
     if (this.#writing.state === 'open') this.#writing.state = 'stopped';
     this.#writing.ground.disk?.endWaits();
   }
 
-  /** Stops: calls under way publish nothing more. */
+  /** Stops: calls in progress publish nothing more. */
   close(): void {
     this.#writing.state = 'closed';
   }
 }
 
-/** What a call sets, and for whom. */
+/** Pages that a call sets, and the details of the call. */
 interface Setting {
   readonly keys: Keys;
   readonly pages: readonly CallerPage[];
@@ -103,7 +103,7 @@ interface Setting {
   readonly refusals: Reasons<RefusalReason> | undefined;
 }
 
-/** One call that sets pages: what is published of it is announced slice by slice. */
+/** One call that sets pages; published pages are announced slice by slice. */
 class SetCall implements Publishing {
   readonly keys: Keys;
   readonly pages: readonly CallerPage[];
@@ -155,12 +155,12 @@ class SetCall implements Publishing {
     this.#announcements.push(outdated === undefined ? stated : this.#afterRemoval(outdated, stated, slice));
   }
 
-  /** Resolves with one result for each page, when the directory has answered or the caller has given the call up. */
+  /** Resolves with one result per page when the directory has answered or the caller has given up. */
   async ended(): Promise<boolean[]> {
     const results = this.#results;
-    // The pages are copied by now, so that a caller that gives up waiting for the directory gets their memory back.
+    // All pages are copied by now, so a caller that gives up on the directory gets its memory back.
     const announced = await unlessAborted(Promise.all(this.#announcements), this.signal);
-    // After an abort it is unknown which owners have accepted their pages, so that every result is false.
+    // After an abort it is unknown which pages the owners have accepted, so every result is false.
     if (announced === undefined) results.fill(false);
     this.#setting.refusals?.fill(results, this.#refusalReason());
     return announced === undefined ? [...results] : results;
@@ -169,12 +169,12 @@ class SetCall implements Publishing {
   /** Whether the caller has given the call up. */
   #isOver(): boolean {
     const { version, expires } = this.origin;
-    // A version that was taken before the clock turned out to be ahead, and began anew, is not stated any more.
+    // If the clock was found to be ahead and began anew, a version taken before that is no longer announced.
     const isAhead = this.#writing.ground.versions.isAhead(version, expires);
     return this.signal?.aborted === true || this.#setting.time?.isOver() === true || isAhead;
   }
 
-  /** The reason for pages that have not been set, and for which none was noted. */
+  /** The reason for unset pages that have none yet. */
   #refusalReason(): RefusalReason {
     const { state } = this.#writing;
     if (state === 'closed') return 'closed';
@@ -182,7 +182,10 @@ class SetCall implements Publishing {
     return end ?? (state === 'open' ? 'no_room' : 'draining');
   }
 
-  /** Announces a slice in the directory; pages that no owner accepts, or whose content has lost, become false. */
+  /**
+   * Announces a slice in the directory; the results of pages that no owner accepts, or whose content lost, become
+   * false.
+   */
   async #state({ start, keys, published }: PublishedSlice): Promise<void> {
     const results = this.#results;
     const { statements, skipped } = this.#writing;
@@ -204,7 +207,7 @@ class SetCall implements Publishing {
     }
   }
 
-  /** Waits for both. Pages whose earlier content a crash could bring back become false. */
+  /** Waits for both promises. The results of pages whose earlier content a crash could bring back become false. */
   async #afterRemoval(outdated: Promise<void>, stated: Promise<void>, slice: PublishedSlice): Promise<void> {
     const [removed] = await Promise.allSettled([outdated, stated]);
     await stated;
@@ -215,7 +218,7 @@ class SetCall implements Publishing {
     }
   }
 
-  /** Tells of the pages of a slice that the directory has. */
+  /** Passes on which pages of a slice the directory has. */
   #noteStated(keys: Keys, published: readonly (PublishedPage | null)[], refused: RefusedKeys): void {
     const { state, ground } = this.#writing;
     if (state === 'closed') return;
@@ -225,7 +228,7 @@ class SetCall implements Publishing {
   }
 }
 
-/** A slice of a call, from page `start` on, as the pool has taken it; null for pages that it has not taken. */
+/** A slice of a call, from page `start`, as accepted by the pool; null for pages that it did not accept. */
 interface PublishedSlice {
   readonly start: number;
   /** Keys of the slice, all of one namespace. */
@@ -233,7 +236,7 @@ interface PublishedSlice {
   readonly published: readonly (PublishedPage | null)[];
 }
 
-/** Counts pages that have not been set, by reason, and logs the reasons. */
+/** Counts pages that were not set, by reason, and logs the reasons. */
 class SkippedWrites {
   readonly #ground: StoreGround;
   readonly #log: ReasonLog<RefusalReason>;
@@ -243,20 +246,20 @@ class SkippedWrites {
     this.#log = new ReasonLog('pages not set', ground);
   }
 
-  /** `quota`: the quota of the pages' namespace tag, if it is what has refused them. */
+  /** Counts pages. `quota`: the quota of their namespace tag, if it has refused them. */
   count(reason: CountedRefusal, pages: number, quota?: ReasonQuota): void {
     if (pages === 0) return;
     this.#ground.metrics.count('meshcache_skipped_writes_total', pages, { reason });
     this.#log.note(reason, pages, quota);
   }
 
-  /** Counts those pages of the slice that the pool has not taken, and gives their reasons to a caller that asks. */
+  /** Counts the pages of a slice that the pool did not accept, and gives the caller the reasons if it wants them. */
   noteUnpublished({ start, keys, published }: PublishedSlice, { pages, refusals }: Setting): void {
     const names = stringsOf(keys);
     let withoutRoom = 0;
     let tooLarge = 0;
     let aboveQuota = 0;
-    // A slice is of one namespace.
+    // All pages of a slice have the same namespace.
     let quota: ReasonQuota | undefined;
     for (let j = 0; j < published.length; j++) {
       if (published[j] !== null) continue;

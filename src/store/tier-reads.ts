@@ -12,21 +12,21 @@ import type { ObjectTier } from './objects/object-tier.js';
 
 /** A call that reads pages. */
 export interface ReadingCall {
-  /** The call's keys in the form in which they were passed; they may be encoded already. */
+  /** The call's keys as they were passed; they may already be encoded. */
   readonly asked?: Keys | undefined;
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
-  /** True for each page that has been read. */
+  /** True for each page that was read. */
   readonly results: boolean[];
   readonly request: RequestCall;
-  /** Locations that the directory has just given, by index. */
+  /** Locations that the directory has just returned, by index. */
   readonly located?: ((index: number) => DataLocation | undefined) | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Takes the reasons of misses, if the caller wants to know them. */
+  /** Collects the reasons of misses, if the caller wants them. */
   readonly reasons?: Reasons<MissReason> | undefined;
 }
 
-/** Reads pages from the own disk into the caller's memory. */
+/** Reads pages from this node's disk into the caller's memory. */
 export class OwnDiskReads {
   hits = 0;
   readBytes = 0;
@@ -46,14 +46,14 @@ export class OwnDiskReads {
     this.#missLog = missLog;
   }
 
-  /** Stops: reads under way finish, no new ones begin. */
+  /** Stops: reads in progress finish, no new ones begin. */
   close(): void {
     this.#closed = true;
   }
 
   /**
-   * Reads those of the pages with these indices that the disk has and that are good as far as can be known. Soon after
-   * the call's signal is aborted, nothing touches the pages any more, whatever the disk does.
+   * Reads the pages with these indices that the disk has and that are good, as far as can be known. Soon after the
+   * call's signal is aborted, nothing touches the pages any more, whatever the disk does.
    */
   async read(
     { keys, pages, results, request, signal, reasons }: ReadingCall,
@@ -95,7 +95,7 @@ export class OwnDiskReads {
   }
 }
 
-/** Reads pages that no other tier has from the object store into the caller's memory, by way of the own pool. */
+/** Reads pages that no other tier has from the object store into the caller's memory, by way of the pool. */
 export class ObjectTierReads {
   hits = 0;
   readBytes = 0;
@@ -109,7 +109,7 @@ export class ObjectTierReads {
     this.#statements = statements;
   }
 
-  /** Reads those of the wanted pages that have not been read yet. */
+  /** Reads those wanted pages that have not been read yet. */
   async read({ keys, pages, results, signal }: ReadingCall, wanted: readonly number[]): Promise<void> {
     const left = wanted.filter((i) => !results[i]);
     if (left.length === 0 || signal?.aborted) return;
@@ -134,7 +134,7 @@ export class ObjectTierReads {
     if (hits > 0) metrics.recordReads('object', { hits, misses: 0, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
   }
 
-  /** Brings pages without a location into the pool, where they have one then. */
+  /** Brings pages without a location into the pool, where they then have one. */
   async locate(
     keys: readonly string[],
     located: readonly (DataLocation | null)[],

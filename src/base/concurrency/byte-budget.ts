@@ -2,14 +2,14 @@ import { assert, assertEqual } from '../assert.js';
 import { type Sharer, Shares } from './shares.js';
 
 /**
- * Memory that many users share. Each piece of work holds bytes of it, which it takes as it needs them and gives back
- * together. Work that wants more than is there, or than its share is (see `Shares`), waits, and keeps what it has.
+ * Memory that many users share. Each piece of work takes bytes as it needs them and gives them all back together. Work
+ * that wants more than is free, or more than its share (see `Shares`), waits and keeps what it has.
  *
- * So that work does not wait for other work that waits: the earliest that is not whole yet, and the earliest of each
- * sharer, have no share, and `wholeBytes` less what the earliest of all has stay free for it. It becomes whole before
- * that is used up, if it needs no more than `wholeBytes`.
+ * To avoid deadlock, shares do not apply to the earliest incomplete work, nor to the earliest of each sharer; and
+ * `wholeBytes`, less what the earliest of all already has, stays free for it. If it needs no more than `wholeBytes`, it
+ * can always complete.
  *
- * Accounting: what is left and what `#holdings` have are all bytes together.
+ * Accounting: the bytes left and the bytes of `#holdings` add up to the total.
  */
 export class ByteBudget {
   readonly #bytes: number;
@@ -19,7 +19,10 @@ export class ByteBudget {
   readonly #holdings = new Set<ByteHolding>();
   #isGranting = false;
 
-  /** `wholeBytes`: the most that one piece of work takes in several parts; 0: each takes all at once. */
+  /**
+   * `wholeBytes`: the most that one piece of work takes in several parts; 0: each piece of work takes its bytes at
+   * once.
+   */
   constructor(bytes: number, wholeBytes = 0) {
     this.#bytes = bytes;
     this.#wholeBytes = wholeBytes;
@@ -41,8 +44,8 @@ export class ByteBudget {
   }
 
   /**
-   * Calls `granted` when that many bytes are there for a sharer, at once or later. Returns a function that withdraws
-   * the wish or gives the bytes back.
+   * Calls `granted` when the sharer gets this many bytes, at once or later. Returns a function that withdraws the
+   * request or gives the bytes back.
    */
   take(sharer: Sharer, bytes: number, granted: () => void): () => void {
     const holding = this.hold(sharer);
@@ -53,7 +56,7 @@ export class ByteBudget {
     return () => holding.giveBack();
   }
 
-  /** Grants what may be granted, the earliest first. */
+  /** Grants all requests that can be granted, the earliest first. */
   #grant(): void {
     // A grant may change holdings; the loop begins again after each.
     if (this.#isGranting) return;
@@ -68,7 +71,7 @@ export class ByteBudget {
     }
   }
 
-  /** The first holding whose wish can be granted. */
+  /** The first holding whose request can be granted. */
   #next(): ByteHolding | undefined {
     const earliest = new Set<string>();
     let first: ByteHolding | undefined;
@@ -87,7 +90,10 @@ export class ByteBudget {
     return undefined;
   }
 
-  /** Throws `InvariantError` unless the accounting of this class holds, and nobody waits for bytes that may be had. */
+  /**
+   * Throws `InvariantError` unless the accounting of this class holds, and nobody waits for bytes that could be
+   * granted.
+   */
   verify(): void {
     let bytes = this.#shares.left;
     for (const holding of this.#holdings) bytes += holding.bytes;
@@ -103,7 +109,7 @@ interface Budget {
   readonly ended: () => void;
 }
 
-/** What a piece of work has of a {@link ByteBudget}. */
+/** The bytes that one piece of work holds of a {@link ByteBudget}. */
 export class ByteHolding {
   readonly sharer: Sharer;
   readonly #budget: Budget;
@@ -122,17 +128,17 @@ export class ByteHolding {
     return this.#bytes;
   }
 
-  /** Bytes that it waits for. */
+  /** Bytes that this holding waits for. */
   get wantedBytes(): number {
     return this.#wantedBytes;
   }
 
-  /** Whether it takes no more. */
+  /** Whether this holding takes no more bytes. */
   get isWhole(): boolean {
     return this.#isWhole;
   }
 
-  /** Calls `granted` when that many more bytes are there, at once or later. One wish at a time. */
+  /** Calls `granted` when this many more bytes have been granted, at once or later. One request at a time. */
   take(bytes: number, granted: () => void): void {
     assert(this.#wantedBytes === 0 && !this.#isEnded, 'byte budget: a wish while there is another, or after the end');
     if (bytes === 0) {
@@ -145,7 +151,7 @@ export class ByteHolding {
     this.#budget.changed();
   }
 
-  /** Takes no more; makes way for others. A wish is withdrawn. */
+  /** Declares that no more bytes will be taken, which makes way for others. Withdraws a pending request. */
   whole(): void {
     if (this.#isWhole || this.#isEnded) return;
     this.#isWhole = true;
@@ -162,7 +168,7 @@ export class ByteHolding {
     this.#bytes = 0;
   }
 
-  /** @internal The budget has taken what was wanted. */
+  /** @internal Called by the budget when it has granted the requested bytes. */
   grant(): void {
     this.#bytes += this.#wantedBytes;
     this.#wantedBytes = 0;

@@ -12,8 +12,8 @@ export function onAbort(signal: AbortSignal, abort: () => void): () => void {
 }
 
 /**
- * Resolves or rejects as `work` does, or resolves with undefined as soon as the signal is aborted; then `work` goes on
- * and its result or error is ignored. Leaves no listener on the signal.
+ * Settles as `work` does, or resolves with undefined as soon as the signal is aborted; `work` then continues and its
+ * result or error is ignored. Leaves no listener on the signal.
  */
 export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> {
   if (signal === undefined) return work;
@@ -33,7 +33,7 @@ export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefin
   });
 }
 
-/** Tells when a result is no longer wanted. An `AbortSignal` is a CancelSignal, too. */
+/** Tells when a result is no longer wanted. Every `AbortSignal` is a CancelSignal. */
 export interface CancelSignal {
   readonly aborted: boolean;
   addEventListener(type: 'abort', listener: () => void): void;

@@ -2,11 +2,11 @@ import type { Clock } from '../environment/clock.js';
 import { FAIR_TURN_MS } from '../limits.js';
 
 /**
- * Lets timers and I/O have their turn between calls that resolve without any I/O. Awaited one after the other, such
- * calls never leave the queue of microtasks: nothing else would run, heartbeats neither.
+ * Lets timers and I/O run between calls that resolve without I/O. Such calls, awaited one after the other, never leave
+ * the microtask queue, so nothing else would run, not even heartbeats.
  *
- * A call waits for the event loop's next turn, at its end, when calls have had the thread for FAIR_TURN_MS since the
- * last one. A call that has waited for I/O has let the others run, and does not wait.
+ * At its end, a call waits for the next turn of the event loop if calls have occupied the thread for FAIR_TURN_MS since
+ * the last turn. A call that has waited for I/O has already let others run and does not wait.
  */
 export class FairTurns {
   readonly #clock: Clock;

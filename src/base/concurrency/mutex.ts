@@ -10,7 +10,7 @@ export class Mutex {
     return this.#users > 0;
   }
 
-  /** Runs `use` after all users who asked before have ended; if there are none, before this returns. */
+  /** Runs `use` when all earlier users have finished; at once, before this returns, if there are none. */
   async run<T>(use: () => Promise<T> | T): Promise<T> {
     const before = this.#users > 0 ? this.#lastEnd : undefined;
     let end: () => void = () => {};
@@ -34,12 +34,12 @@ export class Mutex {
 }
 
 /**
- * Admits a fixed number of users at a time; the others wait, in the order of asking. Each user has a number from 0 on
- * that no other one has.
+ * Admits a fixed number of users at a time; the others wait in order of arrival. Each admitted user gets a permit
+ * number, from 0, that no other user has meanwhile.
  */
 export class Semaphore {
   readonly #count: number;
-  /** Free numbers. The one that was given back last is at the end, and is taken first. */
+  /** Free permit numbers. The one given back last is at the end and is taken first. */
   readonly #free: number[];
   readonly #waiting: ((permit: number) => void)[] = [];
 
@@ -48,7 +48,7 @@ export class Semaphore {
     this.#free = Array.from({ length: count }, (_, i) => count - 1 - i);
   }
 
-  /** Runs `work` as soon as a number is free, which is the work's own until its promise is settled. */
+  /** Runs `work` as soon as a permit number is free; `work` owns it until its promise settles. */
   async use<T>(work: (permit: number) => Promise<T>): Promise<T> {
     const permit = this.#free.pop() ?? (await new Promise<number>((resolve) => this.#waiting.push(resolve)));
     try {

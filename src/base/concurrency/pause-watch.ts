@@ -1,24 +1,26 @@
 import type { Clock } from '../environment/clock.js';
 
-/** Milliseconds between two looks at the clock. */
+/** Milliseconds between two checks of the clock. */
 const LOOK_MS = 200;
-/** Milliseconds after a pause within which what came meanwhile is read, also where many processes go on at once. */
+/** Milliseconds after a pause within which everything that arrived during it has been read, even on a busy machine. */
 const READ_WITHIN_MS = 1000;
-/** A process that has had less than this part of a processor meanwhile was not running. One that had more was busy. */
+/**
+ * A process that got less than this part of a processor since the last check was not running; with more, it was busy.
+ */
 const WORKED_FRACTION = 1 / 3;
 
 /**
- * Notices when this process was not running, as after SIGSTOP, or while its machine was suspended or out of memory:
- * what it reads from a socket then may have been sent long before, and its sender may have given it up since.
+ * Notices when this process was not running, for example after SIGSTOP, or while its machine was suspended or out of
+ * memory. What it reads from a socket then may have been sent long before, and its sender may have given up since.
  */
 export class PauseWatch {
   readonly #clock: Clock;
   #lookedMs: number;
-  /** Processor time at the last look. */
+  /** Processor time at the last check. */
   #workedMs: number;
-  /** The last look before a pause that has just ended. What has come meanwhile may not have been read yet. */
+  /** The last check before a pause that has just ended. Input that arrived during the pause may still be unread. */
   #pausedSinceMs: number | undefined;
-  /** When that is read. */
+  /** Time from which on the input of that pause counts as read. */
   #readMs = 0;
   #cancel: () => void = () => {};
 
@@ -30,8 +32,8 @@ export class PauseWatch {
   }
 
   /**
-   * The earliest time at which something that is read now was sent, unless this process has left it unread: now, or
-   * when a pause began.
+   * The earliest time at which something that is read now can have been sent, if this process had read it as soon as it
+   * could: now, or the beginning of a pause that has just ended.
    */
   sentAfterMs(): number {
     const nowMs = this.#clock.nowMs();

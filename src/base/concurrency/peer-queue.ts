@@ -3,56 +3,56 @@ import { within } from '../environment/clock.js';
 import type { Environment } from '../environment/environment.js';
 import { type BackoffLimits, jittered, pauseAfter } from './backoff.js';
 
-/** What waits under a key for one peer. */
+/** An item that waits for one peer, with its key. */
 export type Waiting<Item> = readonly [key: string, item: Item];
 
 interface PeerQueueParts<Item extends object> {
-  /** What the queue is called in assertions. */
+  /** Name of the queue in assertions. */
   readonly name: string;
   readonly env: Pick<Environment, 'clock' | 'random'>;
   readonly backoff: BackoffLimits;
   /**
-   * The most items that wait for one peer. Beyond that the oldest are forgotten, and {@link tellAll} makes up for them.
+   * The most items that wait for one peer. Beyond it the oldest are forgotten, and {@link tellAll} makes up for them.
    */
   readonly maxCount: number;
   readonly isMember: (peer: string) => boolean;
-  /** Time in which a peer that is no member is still told. Default: 0. */
+  /** Time for which a peer that is no longer a member is still told. Default: 0. */
   readonly graceMs?: number;
-  /** Makes one item of what waits under a key and of what comes. Default: what comes takes its place. */
+  /** Merges a new item into the waiting one with the same key. Default: the new item replaces it. */
   readonly join?: (before: Item, item: Item) => Item;
-  /** Tells the peer. Resolves with what it has heard, which is told no more; all else is told again later. */
+  /** Tells the peer. Resolves with the items that it has received; all others are sent again later. */
   readonly tell: (peer: string, waiting: readonly Waiting<Item>[]) => Promise<readonly Waiting<Item>[]>;
   /**
-   * Tells the peer all that forgotten items may have said. Resolves with whether it has heard. Default: nothing makes
-   * up for them.
+   * Tells the peer everything that forgotten items may have said. Resolves with whether it was received. Default:
+   * forgotten items are lost.
    */
   readonly tellAll?: (peer: string) => Promise<boolean>;
 }
 
-/** What one peer has not heard. */
+/** The items that one peer has not received. */
 interface Queue<Item> {
   /** The oldest first. */
   readonly items: Map<string, Item>;
   /** Items forgotten since the peer was last told all. */
   forgottenCount: number;
-  /** Attempts that have failed since the last one that has not. */
+  /** Failed attempts since the last success. */
   failures: number;
   /**
-   * `telling`: an attempt is under way, or begins at the end of this turn. `pausing`: the next one begins after a
+   * `telling`: an attempt is in progress, or begins at the end of this turn. `pausing`: the next attempt begins after a
    * pause.
    */
   state: 'telling' | 'pausing';
   /** Ends the pause. */
   endPause: (() => void) | undefined;
-  /** Called when the attempt under way has ended. */
+  /** Called when the current attempt has ended. */
   readonly attended: (() => void)[];
-  /** When the peer was first seen not to be a member; undefined: it was one at the last attempt. */
+  /** When the peer was first seen not to be a member; undefined: it was a member at the last attempt. */
   strangerSinceMs: number | undefined;
 }
 
 /**
- * Tells each peer what it must know until it has heard. What a peer has not heard is told again, after pauses that
- * double, until the peer is no member. Of two items under one key a peer is told once.
+ * Tells each peer what it must know until it has received it. Failed messages are retried, after pauses that double,
+ * until the peer is no longer a member. Only the last of several items under one key is sent, or their merger.
  */
 export class PeerQueue<Item extends object> {
   readonly #parts: PeerQueueParts<Item>;
@@ -63,7 +63,7 @@ export class PeerQueue<Item extends object> {
     this.#parts = parts;
   }
 
-  /** Items that wait, of all peers. */
+  /** Waiting items of all peers. */
   get count(): number {
     let count = 0;
     for (const { items, forgottenCount } of this.#queues.values()) count += items.size + forgottenCount;
@@ -71,8 +71,8 @@ export class PeerQueue<Item extends object> {
   }
 
   /**
-   * Adds items for a peer. All that are added in one turn of the event loop are told together at its end, or after
-   * `pauseMs` if nothing waits for the peer yet. While a pause after a failure lasts, they wait for its end.
+   * Adds items for a peer. All items added in one turn of the event loop are sent together at its end, or after
+   * `pauseMs` if nothing waits for the peer yet. During a pause after a failure, they wait for its end.
    */
   add(peer: string, waiting: Iterable<Waiting<Item>>, pauseMs = 0): void {
     if (this.#isStopped) return;
@@ -85,7 +85,7 @@ export class PeerQueue<Item extends object> {
     else void this.#tell(peer, queue);
   }
 
-  /** Whether an item that is meant waits for the peer, or may have. */
+  /** Whether an item for which `isMeant` is true waits for the peer, or may have been forgotten. */
   owes(peer: string, isMeant: (item: Item) => boolean): boolean {
     const queue = this.#queues.get(peer);
     if (queue === undefined) return false;
@@ -93,15 +93,15 @@ export class PeerQueue<Item extends object> {
     return queue.forgottenCount > 0;
   }
 
-  /** Whether something that waits for the peer has this key, or may have had it. */
+  /** Whether an item with this key waits for the peer, or may have been forgotten. */
   has(peer: string, key: string): boolean {
     const queue = this.#queues.get(peer);
     return queue !== undefined && (queue.forgottenCount > 0 || queue.items.has(key));
   }
 
   /**
-   * Resolves when an attempt that tells what waits now has ended for each peer that is chosen, after `waitMs` at the
-   * latest. Peers whose last attempt has failed are not waited for, and neither is what is added later.
+   * Waits until each chosen peer's current attempt has ended, at most `waitMs`. Does not wait for peers whose last
+   * attempt failed, nor for items added later.
    */
   async attended(isChosen: (peer: string, has: (key: string) => boolean) => boolean, waitMs: number): Promise<void> {
     const ends: Promise<void>[] = [];
@@ -112,7 +112,7 @@ export class PeerQueue<Item extends object> {
     if (ends.length > 0) await within(this.#parts.env.clock, waitMs, Promise.all(ends));
   }
 
-  /** Tells peers that are no members any more nothing from now on. */
+  /** Stops telling peers that are no longer members. */
   membersChanged(): void {
     for (const [peer, queue] of [...this.#queues]) if (this.#hasLeft(peer, queue)) this.#end(peer, queue);
   }
@@ -140,7 +140,7 @@ export class PeerQueue<Item extends object> {
   }
 
   async #tell(peer: string, queue: Queue<Item>): Promise<void> {
-    // What else is added in this turn is told as well.
+    // Items added later in this turn are sent along.
     await Promise.resolve();
     while (this.#isCurrent(peer, queue) && queue.items.size + queue.forgottenCount > 0) {
       if (this.#hasLeft(peer, queue)) return this.#end(peer, queue);
@@ -158,7 +158,7 @@ export class PeerQueue<Item extends object> {
   async #tellItems(peer: string, { items }: Queue<Item>): Promise<boolean> {
     const waiting = [...items];
     const heard = await this.#parts.tell(peer, waiting).catch(() => []);
-    // An item whose place another one has taken meanwhile stays.
+    // An item that was replaced meanwhile stays.
     for (const [key, item] of heard) if (items.get(key) === item) items.delete(key);
     return heard.length === waiting.length;
   }
@@ -194,7 +194,7 @@ export class PeerQueue<Item extends object> {
     endWaiting(queue);
   }
 
-  /** Throws `InvariantError` unless what waits for each peer is within its limit, and is being told or will be. */
+  /** Throws `InvariantError` unless the items of each peer are within the limit, and are being sent or will be. */
   verify(): void {
     const { name, maxCount } = this.#parts;
     for (const [peer, { items, state, endPause, attended }] of this.#queues) {

@@ -1,7 +1,7 @@
 import { assert, assertEqual } from '../assert.js';
 import { SPLIT_GROUP_MIN_PAGES } from '../limits.js';
 
-/** One of many that use something together, and the group that it is of. */
+/** One of many users of a shared amount, and the group that it belongs to. */
 export interface Sharer {
   /** A process or a connection. */
   readonly one: string;
@@ -9,16 +9,16 @@ export interface Sharer {
   readonly group: string;
 }
 
-/** Part of what others have not taken that one may have, and a group. */
+/** Part of the amount that others have not taken, which one user, or one group, may have. */
 const ONE_FRACTION = 1 / 2;
 const GROUP_FRACTION = 3 / 4;
 
 /**
- * Divides an amount so that nobody can take all of it. One may have half of what nobody else has taken, a group three
- * quarters: with a single user half of everything, and however many come, there is something left for the next one.
- * Whoever has nothing may have at least 1.
+ * Divides an amount so that nobody can take all of it. One user may have half of what nobody else has taken, a group
+ * three quarters: a single user gets half of everything, and however many come, something is left for the next one. A
+ * user that has nothing may have at least 1.
  *
- * Accounting: what is left and what `#ones` have are the whole amount; `#groups` have the same.
+ * Accounting: what is left plus what `#ones` have is the whole amount; `#groups` have the same total.
  */
 export class Shares {
   readonly #amount: number;
@@ -31,17 +31,17 @@ export class Shares {
     this.#left = amount;
   }
 
-  /** What nobody has. */
+  /** The amount that nobody has. */
   get left(): number {
     return this.#left;
   }
 
-  /** What one has. */
+  /** The amount that one user has. */
   of({ one }: Sharer): number {
     return this.#ones.get(one) ?? 0;
   }
 
-  /** Whether so much more is within the sharer's share, and there. */
+  /** Whether this much more is free and within the sharer's share. */
   allows({ one, group }: Sharer, amount: number): boolean {
     if (amount > this.#left) return false;
     return (
@@ -50,7 +50,7 @@ export class Shares {
     );
   }
 
-  /** Takes an amount that is left, whether {@link allows} it or not. */
+  /** Takes an amount that is free, whether {@link allows} permits it or not. */
   take({ one, group }: Sharer, amount: number): void {
     assert(amount <= this.#left, () => `shares: ${amount} taken of ${this.#left}`);
     this.#add(one, group, amount);
@@ -87,9 +87,9 @@ function addTo(parts: Map<string, number>, name: string, amount: number): void {
 }
 
 /**
- * How many of `count` pages that are asked for at once travel in the first message, when no other one is under way:
- * half of them if they are many. Two messages keep both sides at work, where one side would wait while the other one
- * works on a single message. At most `maxCount`.
+ * How many of `count` pages that are requested at once go into the first message when no other message is in flight:
+ * half of them if they are many, at most `maxCount`. Two messages keep both sides busy; with one, each side would wait
+ * while the other works.
  */
 export function firstGroup(count: number, maxCount: number): number {
   return count < 2 * SPLIT_GROUP_MIN_PAGES ? maxCount : Math.min(maxCount, Math.ceil(count / 2));

@@ -3,31 +3,31 @@ import type { Clock } from '../environment/clock.js';
 import { CLIENTS_TURN_MS } from '../limits.js';
 import type { Sharer } from './shares.js';
 
-/** Work that waits. */
+/** A piece of waiting work. */
 interface Work {
   readonly run: () => void;
-  /** Whether it goes on after `run`, as the rest of a longer piece of work does. */
+  /** Whether it goes on after `run`, because it is a step of longer work. */
   readonly isStep: boolean;
 }
 
-/** A group whose time is remembered. */
+/** A group of sharers and its waiting work. */
 interface Group {
   readonly ones: FairOrder;
-  /** What waits, by sharer. */
+  /** Waiting work by sharer. */
   readonly work: Map<string, Work[]>;
 }
 
-/** Beyond so many that have worked, those are forgotten who are as good as any that come. */
+/** Number of remembered names beyond which those that have no more used time than a newcomer are forgotten. */
 const REMEMBERED_MIN_COUNT = 64;
 
 /**
- * Divides the time of the main loop between those that cause work there. In one turn of the loop their work is done at
- * once, until it has taken CLIENTS_TURN_MS; what comes then waits for the next turn. Of those that wait, whoever has
- * used the least time is next: first among the groups, then among the sharers of a group. So somebody with little work
- * waits for the piece of work that is being done, however many there are to come.
+ * Divides the time of the main loop among those that cause work there. In one turn of the loop, work runs at once until
+ * it has taken CLIENTS_TURN_MS; later work waits for the next turn. The next to run is the one that has used the least
+ * time: first among groups, then among the sharers of a group. So a sharer with little work waits only for the piece of
+ * work in progress, however many pieces of others are queued.
  *
- * A piece of work must be short by itself. Longer work is cut into steps, which ask {@link goOn} in between; a step has
- * used the time until others begin, or the turn ends.
+ * A piece of work must be short. Longer work is cut into steps and calls {@link goOn} between them; a step is charged
+ * for the time until others begin, or until the turn ends.
  *
  * Accounting: every sharer in the order of its group has work, and every group in the order of groups has such a
  * sharer; nobody else has any.
@@ -36,9 +36,9 @@ export class WorkTurns {
   readonly #clock: Clock;
   readonly #order = new FairOrder();
   readonly #groups = new Map<string, Group>();
-  /** When the first work of this turn of the loop began; undefined: there was none yet. */
+  /** When the first work of this turn of the loop began; undefined: none has begun. */
   #sinceMs: number | undefined;
-  /** The sharer that is using the loop, and from when on its time has not been counted. */
+  /** The sharer that is using the loop, and the time from which its use has not been counted. */
   #current: { readonly sharer: Sharer; readonly fromMs: number } | undefined;
 
   constructor(clock: Clock) {
@@ -46,8 +46,8 @@ export class WorkTurns {
   }
 
   /**
-   * Does a piece of work now, or later if others are to be served first. With `goesOn` it goes on when `work` has
-   * returned, as a step does.
+   * Runs a piece of work now, or later if others come first. With `goesOn`, the work continues after `work` has
+   * returned, as a step.
    */
   run(sharer: Sharer, work: () => void, { goesOn = false }: { readonly goesOn?: boolean } = {}): void {
     if (!this.#begins(sharer)) this.#wait(sharer, { run: work, isStep: goesOn });
@@ -55,13 +55,13 @@ export class WorkTurns {
     else this.#do(work);
   }
 
-  /** Whether longer work may go on at once: undefined, or a promise that resolves when it may. */
+  /** Whether longer work may continue: undefined if at once, else a promise that resolves when it may. */
   goOn(sharer: Sharer): Promise<void> | undefined {
     if (this.#begins(sharer)) return undefined;
     return new Promise((resolve) => this.#wait(sharer, { run: resolve, isStep: true }));
   }
 
-  /** Does a piece of work of the one whose the loop is. */
+  /** Runs a piece of work of the sharer that has the loop. */
   #do(work: () => void): void {
     try {
       work();
@@ -70,9 +70,7 @@ export class WorkTurns {
     }
   }
 
-  /**
-   * Whether there is time in this turn, and nobody is to be served before. If so, the loop is the sharer's from now on.
-   */
+  /** Whether this turn has time left and nobody else comes first. If so, the loop now belongs to the sharer. */
   #begins(sharer: Sharer): boolean {
     const nowMs = this.#clock.nowMs();
     this.#count(nowMs);
@@ -85,7 +83,7 @@ export class WorkTurns {
     return true;
   }
 
-  /** Whether nobody who waits is to be served before. */
+  /** Whether nobody who waits comes first. */
   #isNext({ one, group }: Sharer): boolean {
     const ones = this.#groups.get(group)?.ones;
     if (ones?.next !== undefined && (ones.has(one) || !ones.isBefore(one))) return false;
@@ -114,7 +112,10 @@ export class WorkTurns {
     void this.#clock.yield().then(() => this.#turn());
   }
 
-  /** Does what waits, as far as there is time. A step is the last of its turn: it goes on when this returns. */
+  /**
+   * Runs waiting work while there is time. A step is the last work of its turn, because it continues after this
+   * returns.
+   */
   #turn(): void {
     const startMs = this.#clock.nowMs();
     this.#count(startMs);
@@ -134,8 +135,8 @@ export class WorkTurns {
   }
 
   /**
-   * Takes the next piece of work, with which the loop is its sharer's. What else that one has waiting is in no order
-   * until its time is counted.
+   * Takes the next piece of work and gives the loop to its sharer. The sharer's other work is in no order until its
+   * time has been counted.
    */
   #take(nowMs: number): Work | undefined {
     const group = this.#order.take();
@@ -149,7 +150,7 @@ export class WorkTurns {
     return next;
   }
 
-  /** Counts the time that has been used by whoever uses the loop, and is used by nobody from now on. */
+  /** Charges the time used so far to the sharer that has the loop, and frees the loop. */
   #count(nowMs: number): void {
     if (this.#current === undefined) return;
     const { sharer, fromMs } = this.#current;
@@ -164,7 +165,7 @@ export class WorkTurns {
 
   /** Throws `InvariantError` unless the accounting of this class holds. */
   verify(): void {
-    // Whoever uses the loop is in no order until its time is counted.
+    // The sharer that has the loop is in no order until its time is counted.
     const { one: current, group: currentGroup } = this.#current?.sharer ?? {};
     for (const [name, { ones, work }] of this.#groups) {
       const isCurrent = name === currentGroup;
@@ -178,15 +179,15 @@ export class WorkTurns {
 }
 
 /**
- * Those that wait, in the order of the time that they have used: start-time fair queueing (Goyal et al., 1996).
- * Somebody who comes after a pause counts as if it had used as much as the one that was served last had before; of two
- * that have used the same the first to wait comes first.
+ * Waiting names in the order of the time that they have used: start-time fair queueing (Goyal et al., 1996). A name
+ * that comes after a pause starts with the time that the last served name had used before it was served; of two with
+ * equal times, the first to wait comes first.
  */
 class FairOrder {
   readonly #usedMs = new Map<string, number>();
-  /** The time that whoever was served last had used before. */
+  /** The time that the last served name had used before. */
   #servedMs = 0;
-  /** Those that wait, the next one last. */
+  /** Waiting names, the next one last. */
   readonly #waiting: { readonly name: string; readonly usedMs: number }[] = [];
   readonly #names = new Set<string>();
   #lookAtCount = REMEMBERED_MIN_COUNT;
@@ -199,13 +200,13 @@ class FairOrder {
     return this.#names.has(name);
   }
 
-  /** Whether somebody has used less than anybody who waits. */
+  /** Whether this name has used less time than all that wait. */
   isBefore(name: string): boolean {
     const next = this.#waiting.at(-1);
     return next === undefined || this.#of(name) < next.usedMs;
   }
 
-  /** Waits from now on, if it does not wait yet. */
+  /** Makes a name wait, unless it already does. */
   wait(name: string): void {
     if (this.#names.has(name)) return;
     this.#names.add(name);
@@ -219,7 +220,7 @@ class FairOrder {
     this.#waiting.splice(from, 0, { name, usedMs });
   }
 
-  /** Takes the next one out; undefined: nobody waits. */
+  /** Removes and returns the next name; undefined: nobody waits. */
   take(): string | undefined {
     const next = this.#waiting.pop();
     if (next === undefined) return undefined;
@@ -227,14 +228,11 @@ class FairOrder {
     return next.name;
   }
 
-  /**
-   * Counts time that somebody has used. Returns those that are not remembered any more, as they count as anybody who
-   * comes.
-   */
+  /** Charges time to a name. Returns the names that are forgotten now, because they count the same as newcomers. */
   used(name: string, ms: number): readonly string[] {
     const before = this.#of(name);
     this.#usedMs.set(name, before + ms);
-    // Where all who come are new, nobody's time would ever count as that of others.
+    // If every name were new, time used would otherwise never count.
     const share = ms / (2 * Math.min(this.#usedMs.size, REMEMBERED_MIN_COUNT));
     this.#servedMs = Math.max(this.#servedMs + share, before);
     return this.#usedMs.size > this.#lookAtCount ? this.#forget() : [];
@@ -252,7 +250,7 @@ class FairOrder {
     return forgotten;
   }
 
-  /** Throws `InvariantError` unless so many wait, each once and in order. */
+  /** Throws `InvariantError` unless exactly `count` names wait, each once and in order. */
   verify(group: string, count: number): void {
     const isInOrder = this.#waiting.every(
       ({ usedMs }, i) => i === 0 || usedMs <= (this.#waiting[i - 1]?.usedMs as number),

@@ -1,9 +1,9 @@
 import { SparseTurns } from './sparse-log.js';
 
-/** Where something was asked for. `node`: the node itself. */
+/** Where a request came in. `node`: the node itself. */
 export type AuditDoor = 'client' | 'redis' | 'http' | 'control' | 'data' | 'node';
 
-/** What was asked for. */
+/** The action that was requested. */
 export type AuditAction =
   | 'start'
   | 'stop'
@@ -20,25 +20,25 @@ export type AuditAction =
   | 'renew'
   | 'audit';
 
-/** What became of it. `failed`: the node could not do it; nobody was turned away. */
+/** Result of the action. `failed`: the node could not do it; nobody was turned away. */
 export type AuditOutcome = 'done' | 'refused' | 'failed';
 
-/** The one who asked, as far as that is known. */
+/** The requester, as far as it is known. */
 export interface AuditActor {
   /** Name of a user of this node. */
   readonly user?: string | undefined;
-  /** Numbers of the user and of the process at the other end of a Unix socket, as the kernel tells them. */
+  /** User and process id of the peer of a Unix socket, as reported by the kernel. */
   readonly uid?: number | undefined;
   readonly pid?: number | undefined;
-  /** Address of the other end of a TCP connection, without its port. */
+  /** Address of the peer of a TCP connection, without its port. */
   readonly address?: string | undefined;
-  /** The name that a client gives itself, which proves nothing. */
+  /** Name that the client gave itself; it proves nothing. */
   readonly client?: string | undefined;
 }
 
 /**
- * One event of the audit log. Texts may come from anybody; they are shortened, and no text ends or forges a line. Never
- * the content of keys, nor a secret.
+ * One event of the audit log. Texts may come from anybody: they are shortened, and none can end or forge a line. An
+ * event never contains the content of keys or a secret.
  */
 export interface AuditEvent {
   readonly action: AuditAction;
@@ -48,21 +48,21 @@ export interface AuditEvent {
   /** Tag of the namespace. */
   readonly namespace?: string | undefined;
   /**
-   * A word of a fixed set for each door: events that are refused for the same reason are told apart by nothing else of
-   * what a stranger chooses.
+   * A word from a fixed set for each door. Refusals with the same reason are not told apart by anything else that a
+   * stranger chooses.
    */
   readonly reason?: string | undefined;
-  /** What else is worth knowing. */
+  /** Further useful details. */
   readonly detail?: string | undefined;
 }
 
-/** Takes the events that the audit log has. */
+/** Receives audit events. */
 export interface AuditSink {
-  /** Takes an event, which has happened `count` times. Neither throws nor waits. */
+  /** Records an event that has happened `count` times. Neither throws nor waits. */
   record(event: AuditEvent, count?: number): void;
 }
 
-/** Does what an event describes, and records whether it was done. Rejects as `work` does. */
+/** Performs the action that an event describes, and records whether it succeeded. Rejects as `work` does. */
 export async function audited<T>(
   sink: AuditSink | undefined,
   event: Omit<AuditEvent, 'outcome'>,
@@ -78,15 +78,15 @@ export async function audited<T>(
   }
 }
 
-/** The parts of a `Clock` that are needed here. */
+/** The parts of a `Clock` that this module needs. */
 interface Timers {
   nowMs(): number;
   after(delayMs: number, fn: () => void): () => void;
 }
 
 /**
- * Passes events on, the first of each kind at once, and then, once in LOG_LINE_INTERVAL_MS, the last of those that have
- * come since, with their number. No event is left out of a number.
+ * Passes on the first event of each kind at once, and then, once every LOG_LINE_INTERVAL_MS, the last of those that
+ * have come since, with their number. Every event is counted.
  */
 export class SparseAudit implements AuditSink {
   readonly #clock: Timers;
@@ -108,7 +108,7 @@ export class SparseAudit implements AuditSink {
     this.#schedule();
   }
 
-  /** Passes on what waits, and everything that comes from now on at once. */
+  /** Passes on waiting events, and from now on every event at once. */
   end(): void {
     this.#isEnded = true;
     this.#cancelDue?.();
@@ -119,7 +119,7 @@ export class SparseAudit implements AuditSink {
     for (const { event, count } of this.#turns.due()) this.#pass(event, count);
   }
 
-  /** Sees to it that events that wait for the end of their interval are passed on then. */
+  /** Schedules passing on the events that wait for the end of their interval. */
   #schedule(): void {
     const { dueMs } = this.#turns;
     if (this.#isEnded || this.#cancelDue !== undefined || dueMs === Number.POSITIVE_INFINITY) return;
@@ -132,8 +132,8 @@ export class SparseAudit implements AuditSink {
 }
 
 /**
- * The kinds that an event belongs to, each broader than the one before. What a stranger chooses tells no refusals
- * apart: their number of lines depends on nothing but where they are from.
+ * The kinds that an event belongs to, each broader than the one before. Refusals are not told apart by texts that a
+ * stranger chooses, so the number of their lines depends only on where they come from.
  */
 function kindsOf({ action, door, outcome, actor, namespace, reason }: AuditEvent): string[] {
   const what = `${door} ${action} ${outcome}`;

@@ -1,11 +1,10 @@
-/** Time as the rest of the code sees it; a simulator or a test hands in its own. */
+/** Source of time for the rest of the code; a simulator or a test supplies its own. */
 export interface Clock {
   /**
-   * Monotonic milliseconds from an arbitrary start, the same for all processes of a host; the only time that deadlines
-   * are made of.
+   * Monotonic milliseconds from an arbitrary start, the same for all processes of a host; the only time for deadlines.
    */
   nowMs(): number;
-  /** Milliseconds of processor time that this process has had; default: none is known of. */
+  /** Milliseconds of processor time that this process has used. Default: unknown. */
   workedMs?(): number;
   /** Milliseconds since 1970 by the wall clock, not negative; may jump, so only for display and incarnations. */
   wallMs(): number;
@@ -21,8 +20,8 @@ export interface Clock {
 }
 
 /**
- * Waits for `work`, but at most `ms`, and keeps the process alive meanwhile. Resolves with false if the time is over
- * first. Rejects as `work` does.
+ * Waits for `work`, but at most `ms`, and keeps the process alive meanwhile. Resolves with true when `work` is done,
+ * and with false if the time ends first. Rejects as `work` does.
  */
 export async function within(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
   let stopWaiting = () => {};

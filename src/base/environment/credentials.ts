@@ -1,43 +1,43 @@
 import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../limits.js';
 
 /**
- * A value that must not be shown, and that may be renewed while the program runs. Whoever uses it asks for it each
- * time, or listens. Printing, inspecting or serialising this object never shows the value.
+ * A value that must not be shown and may be renewed while the program runs. Users read it each time, or listen for
+ * changes. Printing, inspecting or serialising this object never shows the value.
  */
 export class Renewable<T> {
   readonly #shown: string;
   readonly #listeners = new Set<(value: T) => void>();
   #value: T;
 
-  /** `shown` is what is printed in place of the value. */
+  /** `shown` is printed in place of the value. */
   constructor(value: T, shown: string) {
     this.#value = value;
     this.#shown = shown;
   }
 
-  /** The present value, only for the cryptography and for passing it to this node's threads. */
+  /** The current value, only for cryptography and for passing it to this node's threads. */
   reveal(): T {
     return this.#value;
   }
 
-  /** Takes another value, and tells the listeners. */
+  /** Replaces the value and tells the listeners. */
   renew(value: T): void {
     this.#value = value;
     for (const listener of this.#listeners) listener(value);
   }
 
-  /** Calls `listener` with each later value; the function that is returned ends that. */
+  /** Calls `listener` with each later value; the returned function ends that. */
   onRenewed(listener: (value: T) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** What is shown in place of the value. */
+  /** The text shown in place of the value. */
   toJSON(): string {
     return this.#shown;
   }
 
-  /** What is shown in place of the value. */
+  /** The text shown in place of the value. */
   toString(): string {
     return this.#shown;
   }
@@ -62,8 +62,8 @@ const SHOWN = '[secret]';
  */
 export class ClusterSecrets extends Renewable<readonly string[]> {
   /**
-   * Makes one of one or two texts that are not empty; undefined for anything else. White space around a secret is
-   * ignored.
+   * Creates the object from one or two texts that are not empty; undefined for anything else. White space around a
+   * secret is ignored.
    */
   static of(secrets: readonly unknown[]): ClusterSecrets | undefined {
     const texts = secrets.map((secret) => (typeof secret === 'string' ? secret.trim() : ''));
@@ -82,15 +82,17 @@ export class ClusterSecrets extends Renewable<readonly string[]> {
   }
 }
 
-/** A certificate and its key as PEM texts, and whose certificates are accepted. */
+/** A certificate and its key as PEM texts, and the authority whose certificates are accepted. */
 export interface TlsTexts {
   readonly cert: string;
   readonly key: string;
   /** The authority whose certificates are accepted; undefined: the other side need not show one. */
   readonly ca?: string | undefined;
-  /** The authority's list of certificates that it has revoked, as a PEM text; undefined: none is. */
+  /** The authority's revocation list as a PEM text; undefined: no certificate is revoked. */
   readonly crl?: string | undefined;
-  /** Names of which a peer's certificate must have one; empty: each certificate of the authority will do. */
+  /**
+   * Accepted names: a peer's certificate must have one of them; empty: any certificate of the authority is accepted.
+   */
   readonly names?: readonly string[];
 }
 
@@ -98,17 +100,17 @@ export interface TlsTexts {
 export interface TlsRules {
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
   /**
-   * Whether peers without an accepted certificate are let in where an authority is set; their connections are not
+   * Whether peers without an accepted certificate are admitted although an authority is set; their connections are not
    * `authorized`.
    */
   readonly admitsStrangers?: boolean;
 }
 
-/** Between nodes both sides are of this project, and each shows a certificate. */
+/** Between nodes, both sides run this project's code, and each presents a certificate. */
 export const NODE_TLS_RULES: TlsRules = { minVersion: 'TLSv1.3' };
 
 /**
- * The certificate with its key that this side shows, and the authority that signs those of its peers. Printing this
+ * The certificate and key that this side presents, and the authority that signs those of its peers. Printing this
  * object never shows them.
  */
 export class TlsIdentity extends Renewable<TlsTexts> {

@@ -11,16 +11,16 @@ import type { Network } from './network.js';
 import type { RandomSource } from './random.js';
 import type { Threads } from './threads.js';
 
-/** @internal What a simulation has otherwise than a machine, so that it meets what is rare there. */
+/** @internal Settings by which a simulation differs from a machine, so that rare cases occur. */
 export interface Simulated {
-  /** Limits that are lower, so that they are reached. */
+  /** Lower limits, so that they are reached. */
   readonly removalsMaxKeys?: number | undefined;
   readonly droppedMaxKeys?: number | undefined;
-  /** Brings parts that must not depend on their order into another one. Default: as they are given. */
+  /** Reorders parts that must not depend on their order. Default: the order given. */
   readonly shuffled?: <T>(parts: readonly T[]) => readonly T[];
 }
 
-/** Everything that a component takes from outside of the program. */
+/** Everything that a component uses from outside the program. */
 export interface Environment {
   readonly clock: Clock;
   readonly random: RandomSource;
@@ -32,9 +32,9 @@ export interface Environment {
   readonly http: HttpClient;
   readonly log: Logger;
   readonly metrics: MetricsSink;
-  /** Takes what the audit log has; undefined: there is none. */
+  /** Receives audit events; undefined: there is no audit log. */
   readonly audit?: AuditSink | undefined;
-  /** @internal What a simulation has otherwise. */
+  /** @internal Settings by which a simulation differs from a machine. */
   readonly simulated?: Simulated | undefined;
   /**
    * With secrets, every connection between nodes begins with a mutual proof, and other peers are refused. See

@@ -1,26 +1,26 @@
 /**
- * Code of the error of a call that the file system has not answered in time, and of every further call on the same
- * folder until that one has ended. It may take effect at any time until then.
+ * Error code of a call that the file system did not answer in time, and of every further call on the same folder until
+ * that call has ended. The call may still take effect until then.
  */
 export const CALL_OVERDUE = 'ETIMEDOUT';
 
 /**
- * Whether this is the error of a call to {@link Files} that the file system does not answer, or was caused by one. What
- * is on the disk is as good as before.
+ * Whether this is, or was caused by, the error of a call to {@link Files} that the file system does not answer. The
+ * content of the disk is as good as before.
  */
 export function isOverdue(error: unknown): boolean {
   const { code, cause } = (error ?? {}) as { readonly code?: unknown; readonly cause?: unknown };
   return code === CALL_OVERDUE || (cause !== undefined && isOverdue(cause));
 }
 
-/** Whether the system may still use the memory of the call that has failed so. */
+/** Whether the system may still use the memory of the failed call. */
 export function isStillRunning(error: unknown): boolean {
   return isOverdue(error) && (error as { isStillRunning?: boolean }).isStillRunning === true;
 }
 
 /**
- * How to open a file. Without options it is opened for reading and must exist. A file that is opened for writing is
- * never the target of a link: ELOOP.
+ * How to open a file. Without options, the file is opened for reading and must exist. Opening a symbolic link for
+ * writing fails with ELOOP.
  */
 export interface OpenOptions {
   /** Opens the file for reading and writing. */
@@ -43,7 +43,7 @@ export interface OpenOptions {
   readonly directory?: boolean;
 }
 
-/** Kind, size and permissions of what is at a path. */
+/** Kind, size and permissions of the entry at a path. */
 export interface FileStatus {
   readonly sizeBytes: number;
   /** Bytes that the file occupies on disk. */
@@ -52,24 +52,24 @@ export interface FileStatus {
   readonly mode: number;
   readonly isFile: boolean;
   readonly isDirectory: boolean;
-  /** Whether it belongs to a user other than root and that of this process. */
+  /** Whether the owner is neither root nor the user of this process. */
   readonly isForeign: boolean;
-  /** Two paths lead to the same file if theirs are equal; empty where nothing tells. */
+  /** Two paths with equal identities lead to the same file; empty: unknown. */
   readonly identity: string;
 }
 
-/** Whether every user of the machine may write there. */
+/** Whether every user of the machine may write to the file. */
 export function isWritableByAll({ mode }: FileStatus): boolean {
   return (mode & 0o002) !== 0;
 }
 
 /**
- * Makes calls to the system on threads of its own. Each resolves with the number of bytes, fewer in a read only where
- * the file ends, or with the negative errno; as soon as the system has answered, it sets `state` to 0. The memory of a
+ * Makes calls to the system on threads of its own. Each resolves with the number of bytes (fewer in a read only where
+ * the file ends) or with the negative errno; as soon as the system has answered, it sets `state` to 0. The memory of a
  * view must be shared, and is in use until then.
  */
 export interface FileCaller {
-  /** Reads into the view from `position` of the file on. */
+  /** Reads into the view, from `position` in the file. */
   readAt(fd: number, view: Uint8Array, position: number, state: Int32Array): Promise<number>;
   /** Writes the view, or only its first bytes. */
   writeAt(fd: number, view: Uint8Array, position: number, state: Int32Array): Promise<number>;
@@ -82,13 +82,13 @@ export interface FileCaller {
  */
 export interface OpenFile {
   /**
-   * File descriptor for the native addon; -1: the file does not belong to the operating system, and a
-   * `FileCaller` is not used.
+   * File descriptor for the native addon; -1: the file does not belong to the operating system, so no `FileCaller` is
+   * used.
    */
   readonly fd: number;
   /**
-   * Resolves with the number of bytes read into `views`, one after the other; it is smaller than their total only at
-   * the end of the file.
+   * Reads into `views`, one after the other, from `position`. Resolves with the number of bytes, which is smaller than
+   * their total only at the end of the file.
    */
   read(views: readonly Uint8Array[], position: number, by?: FileCaller): Promise<number>;
   /**
@@ -99,7 +99,7 @@ export interface OpenFile {
   datasync(): Promise<void>;
   /** Shortens the file, or extends it with zeros that take no disk space. */
   truncate(lengthBytes: number): Promise<void>;
-  /** The present status of the file. */
+  /** The current status of the file. */
   status(): Promise<FileStatus>;
   /**
    * Reserves disk space for the first `lengthBytes` of the file and extends a shorter file to that length; unwritten
@@ -114,14 +114,14 @@ export interface OpenFile {
 }
 
 /**
- * The files of this host; a simulator or a test hands in its own. Errors are those of the system, with its `code`
- * (ENOENT, EEXIST, ENOSPC, EIO, EROFS, EACCES, ...). Every call ends: after some seconds without an answer of the file
- * system with the code ETIMEDOUT.
+ * The files of this host; a simulator or a test supplies its own. Errors are those of the system, with its `code`
+ * (ENOENT, EEXIST, ENOSPC, EIO, EROFS, EACCES, ...). Every call ends: with the code ETIMEDOUT if the file system has
+ * not answered after some seconds.
  */
 export interface Files {
-  /** Opens a file, which the caller has to close. */
+  /** Opens a file, which the caller must close. */
   open(path: string, options?: OpenOptions): Promise<OpenFile>;
-  /** Reads the whole file. What is no regular file is refused with the code EFTYPE, a folder with EISDIR. */
+  /** Reads the whole file. Fails with the code EFTYPE if it is not a regular file, with EISDIR for a folder. */
   readFile(path: string): Promise<Buffer>;
   /** Reads the whole file synchronously, as `readFile` does; for files that are read once, when a process starts. */
   readFileSync(path: string): Buffer;
@@ -131,9 +131,7 @@ export interface Files {
   writeFile(path: string, bytes: Uint8Array | string): Promise<void>;
   /** The status of a path; symbolic links are followed. */
   status(path: string): Promise<FileStatus>;
-  /**
-   * Bytes that this user may still write to the file system that `path` is on; Infinity: it has no limit of its own.
-   */
+  /** Bytes that this user may still write to the file system of `path`; Infinity: it has no limit of its own. */
   freeBytes(path: string): Promise<number>;
   /** Names of the directory's entries; with `recursive`, paths of all entries below it. */
   readdir(path: string, options?: { readonly recursive?: boolean }): Promise<string[]>;
@@ -157,7 +155,7 @@ export interface Files {
   readlink(path: string): Promise<string>;
 }
 
-/** The views without their first `count` bytes in all. */
+/** The views without their first `count` bytes in total. */
 export function withoutFirst(views: readonly Uint8Array[], count: number): Uint8Array[] {
   const rest: Uint8Array[] = [];
   let skip = count;

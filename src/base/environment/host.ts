@@ -10,13 +10,11 @@ export interface HostAddress {
   readonly isLinkLocal: boolean;
 }
 
-/** Memory that a {@link Host} has given. */
+/** Memory allocated by a {@link Host}. */
 export interface HostMemory {
   /** The memory as consecutive views, which threads can share. All but the last have the same length. */
   readonly segments: readonly Uint8Array[];
-  /**
-   * Address of the first byte, at least 1. No other memory of the process that is in use shares any of the addresses.
-   */
+  /** Address of the first byte, at least 1. Its address range overlaps no other memory that the process uses. */
   readonly start: number;
   /** Frees the memory. */
   release(): void;
@@ -49,20 +47,20 @@ export interface Host {
   /** Whether RDMA devices of the machine may be looked for. */
   readonly hasDevices: boolean;
   /**
-   * New memory of `bytes` zeros for pages; undefined: the caller allocates it from the system, as `HostRegion.allocate`
-   * does. Throws if there is none.
+   * Allocates `bytes` zeros for pages; undefined: the caller allocates them from the system, as `HostRegion.allocate`
+   * does. Throws if there is not enough memory.
    */
   allocate(bytes: number): HostMemory | undefined;
   /**
-   * Memory of `bytes` behind a path, which a later process of this host finds again with its content; bytes that were
-   * never written are zeros. Missing: the caller maps a file of the system.
+   * Memory of `bytes` stored at a path, which a later process of this host finds again with its content; bytes that
+   * were never written are zeros. If the method is missing, the caller maps a file of the system.
    */
   keep?(path: string, bytes: number): HostMemory;
   /** Starts to observe the event loop of this process, without keeping the process alive. */
   observeLoop(): LoopObservation;
   /** The value of an environment variable of this process; undefined: it is not set. Default: none is set. */
   variable?(name: string): string | undefined;
-  /** Memory that this process can still have. */
+  /** Memory that this process can still allocate. */
   freeMemoryBytes(): number;
   /** Resident memory of this process. */
   residentBytes(): number;
@@ -71,8 +69,8 @@ export interface Host {
   /** Addresses of all interfaces of this host, loopback included. */
   addresses(): readonly HostAddress[];
   /**
-   * The local address from which the system would send to `target`, an address and not a name. Rejects if there is no
-   * route.
+   * The local address from which the system would send to `target`, which must be an address, not a name. Rejects if
+   * there is no route.
    */
   addressTowards(target: Endpoint): Promise<string>;
 }

@@ -1,8 +1,8 @@
-/** How much a record matters: the first for developers only, the last for operators at once. */
+/** Severity of a record: `debug` is for developers only, `error` needs an operator at once. */
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 export type LogFields = Readonly<Record<string, string | number | boolean | undefined>>;
 
-/** Structured log: a short constant message and fields; never a secret in either. */
+/** Structured log: a short constant message and fields; neither ever contains a secret. */
 export interface Logger {
   /** Writes one record. Neither throws nor blocks. */
   log(level: LogLevel, message: string, fields?: LogFields): void;

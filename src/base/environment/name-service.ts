@@ -1,6 +1,6 @@
 import type { Endpoint } from './network.js';
 
-/** What a {@link NameService} is asked. */
+/** A question to a {@link NameService}. */
 export interface NameQuery {
   /** A domain name, without a dot at the end. */
   readonly name: string;
@@ -13,24 +13,24 @@ export interface NameQuery {
   readonly server?: Endpoint | undefined;
 }
 
-/** What a {@link NameService} knows about a name. */
+/** The answer of a {@link NameService}. */
 export interface NameAnswer {
   /** Addresses with the port of the SRV record, 0 for address records; empty: there is no such record. */
   readonly endpoints: readonly Endpoint[];
-  /** Seconds for which the answer holds; undefined: unknown. */
+  /** Seconds for which the answer is valid; undefined: unknown. */
   readonly ttlS: number | undefined;
 }
 
 /** Tells when an answer is no longer wanted; every `CancelSignal` is one. */
 export interface LookUpSignal {
   readonly aborted: boolean;
-  /** Has the listener called when the answer is no longer wanted. */
+  /** Adds a listener that is called when the answer is no longer wanted. */
   addEventListener(type: 'abort', listener: () => void): void;
-  /** Ends what {@link addEventListener} has begun. */
+  /** Removes a listener that {@link addEventListener} has added. */
   removeEventListener(type: 'abort', listener: () => void): void;
 }
 
-/** The domain name system, as a program of this machine sees it. */
+/** The domain name system, as seen from this machine. */
 export interface NameService {
   /**
    * Resolves with an empty answer if the name does not exist. Rejects within some seconds if no name server answers, or

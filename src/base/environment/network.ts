@@ -10,7 +10,7 @@ export interface Connection {
   readonly remotePort?: number | undefined;
   /** Whether the connection speaks TLS; then the writing thread encrypts at once. */
   readonly encrypted?: boolean;
-  /** Whether an `encrypted` connection's peer has shown a certificate that is accepted. */
+  /** Whether the peer of an `encrypted` connection has presented an accepted certificate. */
   readonly authorized?: boolean;
   readonly destroyed: boolean;
   /** Bytes that were written and that the system has not accepted yet. */
@@ -42,17 +42,17 @@ export interface Connection {
   destroySoon(): void;
   /** Resets the connection: both sides end now, and the kernel keeps no state. */
   resetAndDestroy(): unknown;
-  /** Makes the connection keep the process alive, as a new one does. */
+  /** Makes the connection keep the process alive, which is the default. */
   ref(): unknown;
   /** Lets the process end while the connection is open. */
   unref(): unknown;
   /** Calls `listener` with received bytes, which then belong to it. */
   on(event: 'data', listener: (bytes: Buffer) => void): unknown;
-  /** Calls `listener` at every such event. */
+  /** Calls `listener` at every event of this kind. */
   on(event: ConnectionEvent, listener: () => void): unknown;
   /** Calls `listener` with the error that ends the connection; `close` follows. */
   on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
-  /** Calls `listener` at the next such event. */
+  /** Calls `listener` at the next event of this kind. */
   once(event: ConnectionEvent, listener: () => void): unknown;
   /** Calls `listener` with the first error; `close` follows. */
   once(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
@@ -116,15 +116,13 @@ export type ListenTarget = ConnectTarget & { readonly exclusive?: boolean };
 export interface ListenOptions extends TcpOptions {
   /** Purpose of the connections, for the statistics of a simulated network. The real network ignores it. */
   readonly plane?: string;
-  /** Keeps this side of a connection open when the peer has ended its own; it is to be ended by `end` then. */
+  /** Keeps this side of a connection open when the peer has ended its own; the caller must then end it with `end`. */
   readonly allowHalfOpen?: boolean;
-  /** Called with each accepted connection first, also before TLS. Returns false if it has ended the connection. */
+  /** Called first with each accepted connection, also before TLS. Returns false if it has ended the connection. */
   readonly admit?: (connection: Connection) => boolean;
 }
 
-/**
- * Called with the address of a peer whose handshake has failed, and the code of the reason: that of OpenSSL or Node.js.
- */
+/** Called with the address of a peer whose handshake has failed, and the error code of OpenSSL or Node.js. */
 export type TlsRefusal = (address: string, code: string) => void;
 
 /** Source of connections for everything below the runtime; a test or a simulator supplies its own. */
@@ -192,12 +190,12 @@ export function isEveryAddress(host: string): boolean {
   return /^[0:.]+$/.test(address.replace(/^([0:]*:)ffff:/i, '$1'));
 }
 
-/** `host:port`, IPv6 hosts in brackets. */
+/** Formats an endpoint as `host:port`, with IPv6 hosts in brackets. */
 export function formatEndpoint({ host, port }: Endpoint): string {
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/** Inverse of {@link formatEndpoint}; undefined when the text is not of that form. */
+/** Inverse of {@link formatEndpoint}; undefined if the text has another form. */
 export function parseEndpoint(text: string): Endpoint | undefined {
   const match = /^(?:\[([^\]\s]+)\]|([^:\s]+)):(\d{1,5})$/.exec(text.trim());
   if (match === null) return undefined;

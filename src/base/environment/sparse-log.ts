@@ -5,16 +5,16 @@ import type { LogFields, Logger, LogLevel } from './log.js';
 interface Kind<T> {
   /** Events since the last turn. */
   count: number;
-  /** The last one of them. */
+  /** The last of these events. */
   event: T;
-  /** Time from which on the next turn may be. */
+  /** Earliest time of the next turn. */
   nextMs: number;
 }
 
 /**
- * Counts events that somebody outside of this node can cause as often as they want, and lets a line be written for the
- * first of each kind, and then for all that have come since, once in LOG_LINE_INTERVAL_MS. LOG_KINDS_MAX_COUNT kinds
- * are told apart within that time; events of further ones count for broader kinds.
+ * Counts events that outsiders can cause as often as they want, and allows one log line for the first event of each
+ * kind, and then one line for all later ones every LOG_LINE_INTERVAL_MS. It distinguishes LOG_KINDS_MAX_COUNT kinds
+ * within that time; events of further kinds count for broader ones.
  */
 export class SparseTurns<T> {
   readonly #clock: { nowMs(): number };
@@ -26,9 +26,9 @@ export class SparseTurns<T> {
   }
 
   /**
-   * Counts events. `kinds` are those that they belong to, each broader than the one before; of the last one there are
-   * few. Returns the number of events since the last turn of the kind if another line may be written now, which counts
-   * as written; else 0.
+   * Counts events. `kinds` are the kinds that they belong to, each broader than the one before; the last one must have
+   * few values. Returns the number of events since the last line of the kind if another line may be written now (which
+   * then counts as written), else 0.
    */
   take(kinds: readonly string[], event: T, count = 1): number {
     const nowMs = this.#clock.nowMs();
@@ -41,8 +41,8 @@ export class SparseTurns<T> {
   }
 
   /**
-   * The last events of the kinds that have waited long enough, with the number since the last turn of each, which they
-   * have now. With `all`, those of the kinds that have not waited long enough, too.
+   * The last event of each kind that has waited long enough, with the number of events since its last turn; returning
+   * them counts as their turn. With `all`, all kinds with waiting events.
    */
   due({ all = false }: { readonly all?: boolean } = {}): { readonly event: T; readonly count: number }[] {
     const nowMs = this.#clock.nowMs();
@@ -55,7 +55,7 @@ export class SparseTurns<T> {
     return turns;
   }
 
-  /** When {@link due} has something again: milliseconds of the clock; infinity if nothing waits. */
+  /** When {@link due} will return something, in milliseconds of the clock; infinity if nothing waits. */
   get dueMs(): number {
     return this.#dueMs;
   }
@@ -80,8 +80,8 @@ export class SparseTurns<T> {
   }
 
   /**
-   * Whether another kind can be told apart. The one that was first of all makes room if its next turn might be. Broader
-   * kinds have room of their own, so that many narrow ones of one source do not hide those of others.
+   * Whether one more kind can be distinguished. The oldest kind makes room if its next turn may come. Broader kinds
+   * have room of their own, so that many narrow kinds of one source do not hide those of others.
    */
   #hasRoom(level: number, nowMs: number): boolean {
     if (this.#kinds.size < LOG_KINDS_MAX_COUNT * (level + 1)) return true;
@@ -93,13 +93,12 @@ export class SparseTurns<T> {
   }
 }
 
-/** Stands for all kinds that are not told apart. */
+/** Stands for all kinds that are not distinguished. */
 const OTHERS = '';
 
 /**
- * The log of events that somebody outside of this node can cause as often as they want: one line in
- * LOG_LINE_INTERVAL_MS for each kind, with the number of the events that were left out. LOG_KINDS_MAX_COUNT kinds are
- * told apart within that time; further ones are one kind together.
+ * The log of events that outsiders can cause as often as they want: one line per kind every LOG_LINE_INTERVAL_MS, with
+ * the number of omitted events. It distinguishes LOG_KINDS_MAX_COUNT kinds within that time; all others count as one.
  */
 export class SparseLog {
   readonly #log: Logger;
@@ -110,15 +109,15 @@ export class SparseLog {
     this.#turns = new SparseTurns(clock);
   }
 
-  /** Writes a line, or counts it for the next one of its kind. `kind`: what is told apart beside messages. */
+  /** Writes a line, or counts it for the next line of its kind. `kind` distinguishes lines with the same message. */
   log(level: LogLevel, message: string, fields: LogFields = {}, kind = OTHERS): void {
     const count = this.turn(`${message}\n${kind}`);
     if (count > 0) this.#log.log(level, message, { ...fields, more_like_it: count - 1 || undefined });
   }
 
   /**
-   * Counts events. Returns the number since the last line of the kind if another line may be written now, which counts
-   * as written; else 0.
+   * Counts events. Returns the number since the last line of the kind if another line may be written now (which then
+   * counts as written), else 0.
    */
   turn(kind: string, count = 1): number {
     return this.#turns.take([kind, OTHERS], undefined, count);

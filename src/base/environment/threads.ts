@@ -1,6 +1,6 @@
-/** One side of a pair between two threads: messages arrive in order, each once, after they were posted. */
+/** One end of a message channel between two threads: messages arrive in order, each once. */
 export interface MessageEnd {
-  /** Posts a message; without effect when either side has closed. */
+  /** Posts a message; has no effect if either side has closed. */
   post(message: unknown): void;
   /**
    * Delivers messages to `listener`, including those that have waited. From now on this end keeps the process alive.
@@ -26,7 +26,7 @@ export interface ThreadProgram {
   readonly data: unknown;
   /**
    * Runs the same program on the calling thread, for an environment without threads. Resolves when the program has
-   * ended, at the latest soon after the other side closed `messages`; rejects with the error that ended it.
+   * ended, soon after the other side has closed `messages` at the latest; rejects with the error that ended it.
    */
   inline(data: unknown, messages: MessageEnd): Promise<void>;
 }

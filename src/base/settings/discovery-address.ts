@@ -1,10 +1,10 @@
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../environment/network.js';
 
-/** What `discovery_addr` says: where nodes find the discovery masters. */
+/** The parsed value of `discovery_addr`: where nodes find the discovery masters. */
 export type DiscoveryAddress =
   /** The masters themselves. */
   | { readonly kind: 'list'; readonly endpoints: readonly Endpoint[] }
-  /** A name, whose records are the addresses of nodes. */
+  /** A DNS name whose records are the addresses of nodes. */
   | {
       readonly kind: 'dns';
       readonly name: string;
@@ -13,18 +13,18 @@ export type DiscoveryAddress =
       /** The name server to ask; undefined: those of the machine. */
       readonly server: Endpoint | undefined;
     }
-  /** An etcd, in which nodes that run a master register it. */
+  /** An etcd in which nodes that run a master register it. */
   | {
       readonly kind: 'etcd';
       /** Servers of the etcd; at least one. */
       readonly endpoints: readonly Endpoint[];
-      /** Whether they are talked to over TLS. */
+      /** Whether etcd is reached over TLS. */
       readonly isTls: boolean;
-      /** Name of the cluster, with which its keys begin. */
+      /** Name of the cluster; its keys in etcd begin with it. */
       readonly name: string;
     };
 
-/** What the value of `discovery_addr` may be. */
+/** Allowed values of `discovery_addr`, for messages. */
 export const DISCOVERY_ADDRESS_ALLOWED =
   'host:port with a port of 1 to 65535, or several of them, comma-separated; or dns://name, dns://name:port; ' +
   'or etcd://host:port,host:port/name, etcds:// over TLS';
@@ -36,7 +36,7 @@ const SCHEMES = ['dns', 'etcd', 'etcds'];
 const SCHEME = /^([A-Za-z][A-Za-z0-9+.-]*):\/\//;
 const NAME = /^(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_-]{1,63})*$/;
 
-/** The parsed text, or undefined if it is not allowed; `discoveryAddressFault` says more about it then. */
+/** Parses the text; undefined if it is not allowed, in which case `discoveryAddressFault` may say more. */
 export function parseDiscoveryAddress(text: string): DiscoveryAddress | undefined {
   const scheme = SCHEME.exec(text.trim())?.[1]?.toLowerCase();
   if (scheme === undefined) {
@@ -48,15 +48,15 @@ export function parseDiscoveryAddress(text: string): DiscoveryAddress | undefine
   return scheme === 'dns' ? parseDns(rest) : undefined;
 }
 
-/** The endpoints of a list with commas; undefined if one of them is not valid. */
+/** Parses a comma-separated list of endpoints; undefined if one of them is invalid. */
 function parseEndpoints(list: string): Endpoint[] | undefined {
   const parsed = list.split(',').map((item) => parseEndpoint(item));
   return parsed.every((endpoint) => endpoint !== undefined && endpoint.port > 0) ? (parsed as Endpoint[]) : undefined;
 }
 
 /**
- * What is wrong with a text that {@link parseDiscoveryAddress} does not accept, where there is more to say than what is
- * allowed. The text itself is not repeated, because it may contain a password.
+ * Explains why {@link parseDiscoveryAddress} rejects a text; undefined if listing the allowed values says enough. It
+ * does not repeat the text, which may contain a password.
  */
 export function discoveryAddressFault(text: string): string | undefined {
   const parts = text.split(',').map((part) => part.trim());
@@ -76,7 +76,7 @@ export function discoveryAddressFault(text: string): string | undefined {
   return undefined;
 }
 
-/** The text without spaces, which other programs show. */
+/** Formats an address without spaces, for other programs and for display. */
 export function formatDiscoveryAddress(address: DiscoveryAddress): string {
   if (address.kind === 'list') return address.endpoints.map(formatEndpoint).join(',');
   if (address.kind === 'etcd') {
@@ -87,7 +87,7 @@ export function formatDiscoveryAddress(address: DiscoveryAddress): string {
   return `dns://${server === undefined ? '' : `${formatEndpoint(server)}/`}${name}${port === undefined ? '' : `:${port}`}`;
 }
 
-/** `name`, `name:port`, `server/name`, `server:port/name:port`. */
+/** Parses `name`, `name:port`, `server/name` or `server:port/name:port`. */
 function parseDns(rest: string): DiscoveryAddress | undefined {
   const [target = '', ...more] = rest.replace(/\/$/, '').split('/').reverse();
   if (more.length > 1) return undefined;
@@ -100,7 +100,7 @@ function parseDns(rest: string): DiscoveryAddress | undefined {
   return { kind: 'dns', name, port, server };
 }
 
-/** `host:port,host:port/name`. */
+/** Parses `host:port,host:port/name`. */
 function parseEtcd(rest: string, isTls: boolean): DiscoveryAddress | undefined {
   const [servers = '', name = ETCD_DEFAULT_NAME, ...more] = rest.replace(/\/$/, '').split('/');
   const endpoints = parseEndpoints(servers);

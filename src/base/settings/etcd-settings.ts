@@ -1,18 +1,21 @@
 import { parseDiscoveryAddress } from './discovery-address.js';
 import { type Field, text } from './fields.js';
 
-/** The settings of an etcd by which nodes find each other. */
+/** Settings for discovery through etcd. */
 export interface EtcdSettings {
-  /** Name and password for etcd, where it asks for them. */
+  /** Name and password for etcd, if it requires them. */
   readonly etcdUser: string | undefined;
   readonly etcdPassword: string | undefined;
-  /** PEM files for an etcd over TLS: who has signed its certificates, and the certificate that this node shows. */
+  /**
+   * PEM files for etcd over TLS: the authority that has signed its certificates, and the certificate and key of this
+   * node.
+   */
   readonly etcdCaFile: string | undefined;
   readonly etcdCertFile: string | undefined;
   readonly etcdKeyFile: string | undefined;
 }
 
-/** How the values of these settings are read. */
+/** Parsers of these settings. */
 export const ETCD_FIELDS: Readonly<Record<string, Field>> = {
   etcd_user: text('a name of at most 256 characters', undefined, /^\s*\P{Cc}{1,256}\s*$/u),
   etcd_password: text('text of at most 1024 characters', undefined, /^(?!\s*\[secret\]\s*$)\P{Cc}{1,1024}$/u),
@@ -22,8 +25,8 @@ export const ETCD_FIELDS: Readonly<Record<string, Field>> = {
 };
 
 /**
- * What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the
- * configuration does. Files are read when the node starts.
+ * Explains what is wrong with a combination of settings that are each valid; undefined: nothing. `spell` writes a key
+ * as the configuration does. Files are read when the node starts.
  */
 export function etcdFault(
   settings: EtcdSettings & { readonly discoveryAddr: string },

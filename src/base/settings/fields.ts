@@ -4,15 +4,15 @@ import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../limits.js';
 import { formatSize, parseSize } from '../sizes.js';
 import { DISCOVERY_ADDRESS_ALLOWED, discoveryAddressFault, parseDiscoveryAddress } from './discovery-address.js';
 
-/** How the value of one configuration key is read. */
+/** How one configuration key is parsed. */
 export interface Field {
-  /** The value, or undefined when it is not allowed. */
+  /** Returns the parsed value, or undefined if it is not allowed. */
   readonly parse: (value: unknown) => unknown;
   readonly allowed: string;
   readonly byDefault: unknown;
   /**
-   * Says what was given and what is allowed where there is more to say than the value and `allowed`: which of several
-   * parts is wrong, or that a part must not be shown. Undefined: there is not.
+   * Describes a wrong value better than the value and `allowed` do: which part is wrong, or without a part that must
+   * not be shown. Undefined: there is nothing more to say.
    */
   readonly fault?: (value: unknown) => string | undefined;
 }
@@ -21,7 +21,7 @@ export interface Field {
 export const FINGERPRINT = /^[\x21-\x7e]{1,128}$/;
 export const FINGERPRINT_ALLOWED = '1 to 128 visible characters without spaces, such as a digest in hex';
 
-/** A wrong value as messages show it. */
+/** Formats a wrong value for messages. */
 export function describeValue(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value);
   return Array.isArray(value) ? 'a list' : typeof value === 'object' && value !== null ? 'an object' : String(value);
@@ -37,7 +37,7 @@ export function freeText(byDefault: string): Field {
   return { parse: (v) => (typeof v === 'string' ? v : undefined), allowed: 'text', byDefault };
 }
 
-/** A number, or one that is given as text; else NaN. */
+/** Converts a number, or a number given as text; else NaN. */
 export function toNumber(value: unknown): number {
   if (typeof value === 'number') return value;
   return typeof value === 'string' && /^\s*[+-]?\d+(\.\d+)?\s*$/.test(value) ? Number(value) : Number.NaN;
@@ -79,7 +79,7 @@ export function size(min: number, max: number, byDefault: string | undefined): F
   };
 }
 
-/** A boolean, also one that is given as text or as 0 or 1; undefined: neither. */
+/** Converts a boolean, also given as text or as 0 or 1; undefined for anything else. */
 export function toBoolean(value: unknown): boolean | undefined {
   if (typeof value === 'boolean') return value;
   const word = typeof value === 'string' || typeof value === 'number' ? String(value).trim().toLowerCase() : '';
@@ -107,8 +107,8 @@ export function ownHost(): Field {
 }
 
 /**
- * Permission bits in octal digits, as chmod takes them. The owner's are 6 or 7 always: that refuses numbers which a
- * YAML reader has made of 0600 or 0660, so that none of them is taken for other bits.
+ * Permission bits in octal digits, as for chmod. The owner's digit must be 6 or 7: this rejects numbers that a YAML
+ * reader has made of 0600 or 0660, which would stand for other bits.
  */
 export function permissions(byDefault: string): Field {
   return {

@@ -5,26 +5,26 @@ import { ConfigError } from '../errors.js';
 /** Permission bit that lets users outside the owner's group read the file. */
 const READABLE_BY_OTHERS = 0o004;
 
-/** What is in a file, as far as errors say it. */
+/** How errors call the file. */
 type FileKind = 'file' | 'PEM file';
 
 /**
- * What is wrong with the file at `path`, the value of configuration key `key`. `problem` goes on from there, and says
- * what is allowed.
+ * Error for the file at `path`, the value of configuration key `key`. `problem` continues the message and says what is
+ * allowed.
  */
 export function fileFault(key: string, path: string, problem: string, cause?: unknown): ConfigError {
   return new ConfigError(`configuration key "${key}": ${path} ${problem}`, cause === undefined ? {} : { cause });
 }
 
-/** The file at `path` cannot be read; `cause` is the error of the system. */
+/** Error for a file that cannot be read; `cause` is the error of the system. */
 function unreadable(key: string, path: string, cause: unknown, kind: FileKind = 'file'): ConfigError {
   const { code } = cause as NodeJS.ErrnoException;
   return fileFault(key, path, `cannot be read (${code}); it must be a ${kind} that this process may read`, cause);
 }
 
 /**
- * Reads the file at `path`, the value of configuration key `key`, when the process starts. It says who is trusted:
- * throws {@link ConfigError} also if another user of the machine could change it.
+ * Reads the file at `path`, the value of configuration key `key`, when the process starts. The file decides who is
+ * trusted, so this also throws {@link ConfigError} if another user of the machine could change it.
  */
 export function readNamedFile(key: string, path: string, files: Files, kind: FileKind = 'file'): Buffer {
   let status: FileStatus;
@@ -39,7 +39,7 @@ export function readNamedFile(key: string, path: string, files: Files, kind: Fil
   return bytes;
 }
 
-/** Reads the file while the node runs. Rejects as {@link readNamedFile} throws. */
+/** Reads the file again while the node runs. Rejects as {@link readNamedFile} throws. */
 export async function readNamedFileAgain(
   key: string,
   path: string,
@@ -53,12 +53,12 @@ export async function readNamedFileAgain(
   return bytes;
 }
 
-/** Whether every user of the machine may read the file at `path`, which is there. */
+/** Whether every user of the machine may read the file at `path`, which must exist. */
 export function isReadableByOthers(path: string, files: Files): boolean {
   return (files.statusSync(path).mode & READABLE_BY_OTHERS) !== 0;
 }
 
-/** Warns that every user of the machine may read a file that has a secret, the value of configuration key `key`. */
+/** Warns if every user of the machine may read a file with a secret, the value of configuration key `key`. */
 export function warnIfReadable(key: string, path: string, { files, log }: Pick<Environment, 'files' | 'log'>): void {
   if (isReadableByOthers(path, files))
     log.log('warn', `${key} is readable by every user of this machine; chmod 600`, { path });

@@ -1,13 +1,13 @@
 import { NAMESPACE_QUOTAS_MAX_COUNT, NAMESPACE_TAG_MAX_CHARACTERS } from '../limits.js';
 import { describeValue, type Field } from './fields.js';
 
-/** What the pages of a namespace tag may take of a node, as shares of 0 to 1 of its pool and of its disk tier. */
+/** Shares (0 to 1) of a node's pool and disk tier for the pages of one namespace tag. */
 export interface NamespaceQuota {
-  /** Share of the pool that the pages of other tags leave it, to within one page. */
+  /** Guaranteed share of the pool: pages of other tags leave it free, to within one page. */
   readonly min: number;
   /** Largest share of the pool. */
   readonly max: number;
-  /** Share of the disk tier that the pages of other tags leave it, to within one page. */
+  /** Guaranteed share of the disk tier: pages of other tags leave it free, to within one page. */
   readonly minDisk: number;
   /** Largest share of the disk tier. */
   readonly maxDisk: number;
@@ -16,7 +16,7 @@ export interface NamespaceQuota {
 /** Quotas by namespace tag. */
 export type NamespaceQuotas = Readonly<Record<string, NamespaceQuota>>;
 
-/** The name under which metrics count the pages of all tags without a quota; no tag with one has it. */
+/** Metrics label for the pages of all tags without a quota; no tag with a quota may have this name. */
 export const OTHER_NAMESPACES = 'other';
 
 const NAMES: ReadonlyMap<string, keyof NamespaceQuota> = new Map([
@@ -31,10 +31,10 @@ const TIERS = [
   { min: 'min', max: 'max', spelled: ['min', 'max'] },
   { min: 'minDisk', max: 'maxDisk', spelled: ['min_disk', 'max_disk'] },
 ] as const;
-/** Sums of shares in decimal fractions are above 1 by rounding alone. */
+/** Tolerance for sums of decimal shares that exceed 1 only by rounding. */
 const ROUNDING = 1e-9;
 
-/** Quotas by namespace tag, as a mapping or as its JSON. The shares of the disk are those of the pool unless given. */
+/** Quotas by namespace tag, as a mapping or as JSON. Disk shares default to the shares of the pool. */
 export function namespaceQuotas(): Field {
   return {
     parse(value) {
@@ -52,7 +52,9 @@ export function namespaceQuotas(): Field {
   };
 }
 
-/** Which part of the setting is wrong, what was given and what is allowed; without a text, the whole of it. */
+/**
+ * A fault of the setting: which part is wrong, what was given and what is allowed; without a text, the whole is wrong.
+ */
 class Fault {
   readonly text: string | undefined;
 
@@ -78,7 +80,7 @@ function quotasOf(value: unknown): NamespaceQuotas | Fault {
 
 function isTag(tag: string): boolean {
   const isText = tag.trim() !== '' && tag.length <= NAMESPACE_TAG_MAX_CHARACTERS && tag.isWellFormed();
-  // A key of this name would not become a property of its own.
+  // Assigning `__proto__` would not create a property.
   return isText && tag !== OTHER_NAMESPACES && tag !== '__proto__';
 }
 
@@ -115,14 +117,14 @@ function quotaOf(tag: string, value: unknown): NamespaceQuota | Fault {
   const wrong = TIERS.find((tier) => quota[tier.min] > quota[tier.max]);
   if (wrong === undefined) return Object.freeze(quota);
   const [least, most] = wrong.spelled;
-  // A share of the disk that is not given is that of the pool.
+  // A disk share that is not given defaults to the share of the pool.
   const [as, asMost] = wrong.min === 'min' ? ['', ''] : [givenAs(shares, 'min'), givenAs(shares, 'max')];
   return new Fault(
     `${ofTag}, key "${least}": got ${quota[wrong.min]}${as}, allowed is at most its ${most}, ${quota[wrong.max]}${asMost}`,
   );
 }
 
-/** Says that a share of the disk was not given. */
+/** Says that a disk share was not given, so it equals the share of the pool. */
 function givenAs(shares: Partial<NamespaceQuota>, name: 'min' | 'max'): string {
   return shares[`${name}Disk`] === undefined ? ` (as ${name})` : '';
 }

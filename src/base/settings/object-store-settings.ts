@@ -2,10 +2,10 @@ import type { Endpoint } from '../environment/network.js';
 import { DISK_MAX_BYTES } from '../limits.js';
 import { type Field, size, text } from './fields.js';
 
-/** A bucket of an object store, and where in it the objects of a cluster are. */
+/** A bucket of an object store, and the prefix of the cluster's objects in it. */
 export interface ObjectStorePlace {
   readonly bucket: string;
-  /** Beginning of the names of all objects: empty, or with a slash at its end. */
+  /** Prefix of the names of all objects: empty, or ending with a slash. */
   readonly prefix: string;
 }
 
@@ -19,11 +19,11 @@ const PLACE_ALLOWED =
   's3://bucket or s3://bucket/prefix, the prefix of letters, digits and . _ - /, for example "s3://kv-pages/llama"';
 const SERVER_ALLOWED = 'http://host:port or https://host:port, for example "https://minio.example.org:9000"';
 const PREFIX_MAX_CHARACTERS = 256;
-/** Names of buckets, by the rules of S3. */
+/** Valid bucket names, by the rules of S3. */
 const BUCKET = /^(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/;
 const PREFIX = /^[A-Za-z0-9._-]+(\/[A-Za-z0-9._-]+)*$/;
 
-/** The parsed text; undefined if it is not allowed. */
+/** Parses the text; undefined if it is not allowed. */
 export function parseObjectStorePlace(text: string): ObjectStorePlace | undefined {
   const [, bucket = '', rest = ''] = /^s3:\/\/([^/]*)(?:\/(.*))?$/i.exec(text.trim()) ?? [];
   const prefix = rest.replace(/\/$/, '');
@@ -33,7 +33,7 @@ export function parseObjectStorePlace(text: string): ObjectStorePlace | undefine
   return isPlain ? { bucket, prefix: `${prefix}/` } : undefined;
 }
 
-/** The parsed text; undefined if it is not allowed. */
+/** Parses the text; undefined if it is not allowed. */
 export function parseObjectStoreServer(text: string): ObjectStoreServer | undefined {
   const [, scheme = '', host = '', port] =
     /^(https?):\/\/(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?\/?$/i.exec(text.trim()) ?? [];
@@ -49,7 +49,7 @@ function objectStorePlace(): Field {
   return {
     parse: (v) => (typeof v === 'string' && parseObjectStorePlace(v) !== undefined ? v.trim() : undefined),
     allowed: PLACE_ALLOWED,
-    // The text may have credentials in it, which must not be repeated.
+    // The text may contain credentials, which must not be repeated.
     fault: (v) =>
       typeof v === 'string' && /@/.test(v)
         ? 'got an address with a user or a password, which logs would show; set object_store_access_key_id and object_store_secret_access_key instead'
@@ -75,24 +75,24 @@ function objectStoreServer(): Field {
 export interface ObjectStoreSettings {
   /** `s3://bucket/prefix` of the object store that keeps computed pages; undefined: none. */
   readonly objectStore: string | undefined;
-  /** `https://host:port` of a store that is not that of AWS. */
+  /** `https://host:port` of a store other than that of AWS. */
   readonly objectStoreEndpoint: string | undefined;
-  /** Default: that of the environment, else `us-east-1`. */
+  /** Region; default: that of the environment, else `us-east-1`. */
   readonly objectStoreRegion: string | undefined;
-  /** Default: those of the environment, or of the shared credentials file. */
+  /** Credentials; default: those of the environment, or of the shared credentials file. */
   readonly objectStoreAccessKeyId: string | undefined;
   readonly objectStoreSecretAccessKey: string | undefined;
   readonly objectStoreSessionToken: string | undefined;
   /** PEM file of the authority that has signed the store's certificate; default: those that the system trusts. */
   readonly objectStoreCaFile: string | undefined;
-  /** Bytes a second that a node sends to the object store, on average. */
+  /** Bytes per second that a node sends to the object store, on average. */
   readonly objectStoreWriteRate: number;
 }
 
-/** Visible characters that are not what a configuration shows in place of a secret. */
+/** Visible characters, but not the text that a configuration shows in place of a secret. */
 const CREDENTIAL = /^\s*(?!\[secret\]\s*$)[\x21-\x7e]{1,4096}\s*$/;
 
-/** How the values of these settings are read. */
+/** Parsers of these settings. */
 export const OBJECT_STORE_FIELDS: Readonly<Record<string, Field>> = {
   object_store: objectStorePlace(),
   object_store_endpoint: objectStoreServer(),
@@ -109,8 +109,8 @@ export const OBJECT_STORE_FIELDS: Readonly<Record<string, Field>> = {
 };
 
 /**
- * What is wrong with settings that are each allowed by itself; undefined: nothing. `spell` writes a key as the
- * configuration does.
+ * Explains what is wrong with a combination of settings that are each valid; undefined: nothing. `spell` writes a key
+ * as the configuration does.
  */
 export function objectStoreFault(settings: ObjectStoreSettings, spell: (key: string) => string): string | undefined {
   const { objectStore, objectStoreAccessKeyId: id, objectStoreSecretAccessKey: secret } = settings;

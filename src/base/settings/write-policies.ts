@@ -3,8 +3,8 @@ import { NAMESPACE_QUOTAS_MAX_COUNT } from '../limits.js';
 import { describeValue, type Field } from './fields.js';
 
 /**
- * Where pages that are set on a node are kept. `local`: in its pool. `storage`: on a storage node, and in the own pool
- * until there is need for room. `both`: on a storage node, and in the own pool like any page.
+ * Where a node keeps pages that are set on it. `local`: in its pool. `storage`: on a storage node, and in its own pool
+ * until the room is needed. `both`: on a storage node, and in its own pool like any other page.
  */
 export type WritePolicy = 'local' | 'storage' | 'both';
 
@@ -16,14 +16,14 @@ export type NamespaceWritePolicies = Readonly<Record<string, WritePolicy>>;
 
 const POLICY_TAG_MAX_CHARACTERS = 128;
 
-/** Settings that must fit together. */
+/** Settings that depend on each other. */
 interface RoleSettings {
   readonly role: string;
   readonly writePolicy: WritePolicy;
   readonly namespaceWritePolicies: NamespaceWritePolicies;
 }
 
-/** Write policies by namespace tag, as a mapping or as its JSON. */
+/** Write policies by namespace tag, as a mapping or as JSON. */
 export function namespaceWritePolicies(): Field {
   return {
     parse: (value) => policiesOf(value),
@@ -43,8 +43,8 @@ export function namespaceWritePolicies(): Field {
 }
 
 /**
- * Refuses write policies of a storage node: it is where pages are placed, and places none itself. `spell` writes keys
- * as the mapping does. Throws `ConfigError`.
+ * Throws `ConfigError` if a storage node has a write policy: pages are placed on it, and it places none itself. `spell`
+ * writes keys as the mapping does.
  */
 export function checkRole(
   { role, writePolicy, namespaceWritePolicies }: RoleSettings,

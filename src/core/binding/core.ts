@@ -4,20 +4,19 @@ import { KeyArea } from './key-area.js';
 import { SharedRingPoints } from './ring-points.js';
 
 /**
- * The source of a core for {@link loadCore}: the bytes of `meshcache.wasm`, a response with them, or the compiled
- * module.
+ * Source of a core for {@link loadCore}: the bytes of `meshcache.wasm`, a response with them, or the compiled module.
  */
 export type CoreSource = ArrayBuffer | ArrayBufferView | FetchResponse | WasmModule;
 
-/** Option that all constructors of `meshcache/core` have. */
+/** Option of all constructors in `meshcache/core`. */
 export interface CoreOptions {
-  /** The instance of the WASM module to use; by default the one of {@link defaultCore}. */
+  /** The instance of the WASM module to use; default: {@link defaultCore}. */
   readonly core?: Core;
 }
 
 /**
- * One instance of the WASM module and its memory. Rings, pools and encoders created with it live in that memory and are
- * independent of each other. Everything is synchronous and belongs to one thread.
+ * One instance of the WASM module with its memory. Rings, pools and encoders created with it live in that memory and
+ * are independent of each other. All calls are synchronous and must come from one thread.
  */
 export class Core {
   /** @internal */
@@ -28,7 +27,7 @@ export class Core {
   readonly ringPoints: SharedRingPoints;
   private readonly abandoned: FinalizationRegistry<() => void>;
 
-  /** Takes a fresh instance of `meshcache.wasm`. Throws `ERR_CORE` if it is of another version. */
+  /** Wraps a fresh instance of `meshcache.wasm`. Throws `ERR_CORE` if it has another version. */
   constructor(instance: WasmInstance) {
     this.exports = instance.exports as unknown as CoreExports;
     checkConstants(this.exports);
@@ -43,8 +42,8 @@ export class Core {
   }
 
   /**
-   * @internal Calls `free` after `owner` was collected, unless {@link forget} was called first. `free` must not hold
-   * the owner.
+   * @internal Calls `free` after `owner` was collected, unless {@link forget} was called first. `free` must not
+   * reference the owner.
    */
   freeWhenCollected(owner: object, free: () => void): void {
     this.abandoned.register(owner, free, owner);
@@ -71,15 +70,15 @@ export async function loadCore(source?: CoreSource): Promise<Core> {
   }
 }
 
-/** The first core loaded; in Node, Deno and Bun it is loaded now if there is none. Throws `ERR_CORE` elsewhere. */
+/** The first core loaded. If there is none, Node, Deno and Bun load it now; elsewhere throws `ERR_CORE`. */
 export function defaultCore(): Core {
   fallback ??= loadFile();
   return fallback;
 }
 
 /**
- * The default core, the only state of this module: a constructor cannot wait, so it must find a core that was loaded
- * before.
+ * The default core, the only state of this module: a constructor cannot wait, so it needs a core that is already
+ * loaded.
  */
 let fallback: Core | undefined;
 
@@ -99,7 +98,7 @@ interface FileSystem {
   readFileSync(url: URL): Uint8Array<ArrayBuffer>;
 }
 
-/** The bytes of the module's file; undefined where there is no file system, or this code was not loaded from one. */
+/** The bytes of the module's file; undefined if there is no file system, or this code was not loaded from one. */
 function readModuleFile(): Uint8Array<ArrayBuffer> | undefined {
   const host = globalThis as { process?: { getBuiltinModule?(name: string): FileSystem | undefined } };
   const url = moduleUrl();
@@ -116,7 +115,7 @@ async function instantiate(source: CoreSource): Promise<WebAssembly.Instance> {
   return (await WebAssembly.instantiate(await source.arrayBuffer())).instance;
 }
 
-/** Instance type of the global constructor `Name`; `object` where the host's declarations lack it. */
+/** Instance type of the global constructor `Name`; `object` if the host's declarations lack it. */
 type Made<Scope, Name extends string> = Scope extends { [N in Name]: infer Constructor }
   ? Constructor extends abstract new (
       ...args: never
@@ -128,8 +127,8 @@ type Made<Scope, Name extends string> = Scope extends { [N in Name]: infer Const
 type WebAssemblyScope = typeof globalThis extends { WebAssembly: infer Scope } ? Scope : object;
 
 /**
- * `WebAssembly.Module`, taken from the host's own declarations, like the two types below: a program that is compiled
- * for Node alone has no `lib: dom`, and the declarations of this package must work there too.
+ * `WebAssembly.Module`, taken from the host's own declarations, like the two types below: a program compiled only for
+ * Node has no `lib: dom`, and this package's declarations must work there, too.
  */
 export type WasmModule = Made<WebAssemblyScope, 'Module'>;
 /** `WebAssembly.Instance`; see {@link WasmModule}. */

@@ -93,9 +93,9 @@ export interface CoreExports {
 /** Eviction policies by their numbers in the WASM module. */
 export const POLICY_NUMBERS: Readonly<Record<EvictionPolicy, number>> = { lru: 0, s3fifo: 1, yield: 2 };
 
-/** Count of numbers that `poolStats` writes. */
+/** Number of values that `poolStats` writes. */
 export const STATS_COUNT = 10;
-/** Count of numbers that `poolTenantStats` writes. */
+/** Number of values that `poolTenantStats` writes. */
 export const TENANT_STATS_COUNT = 5;
 
 const CONSTANTS = {
@@ -112,7 +112,7 @@ const CONSTANTS = {
   PRIORITY_HIGH: PRIORITY_NUMBERS.high,
 } as const;
 
-/** Checks that this code was written for the module. Throws `ERR_CORE` if it was not. */
+/** Checks that the module has the version that this code needs. Throws `ERR_CORE` if not. */
 export function checkConstants(exports: CoreExports): void {
   for (const [name, expected] of Object.entries(CONSTANTS)) {
     const found: unknown = exports[name as keyof typeof CONSTANTS]?.value;

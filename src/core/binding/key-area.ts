@@ -8,8 +8,8 @@ const AREA_MAX_BYTES = 2 ** 29;
 /** Longest UTF-8 form of one UTF-16 code unit. */
 const UTF8_BYTES_PER_UNIT = 3;
 /**
- * Room behind the text. Because of it, the first character beyond ASCII makes the number of bytes differ from that of
- * characters.
+ * Spare bytes after the text. They make sure that the byte count differs from the character count as soon as a
+ * character beyond ASCII is written.
  */
 const SPARE_BYTES = 4;
 
@@ -62,8 +62,8 @@ export class KeyArea {
   }
 
   /**
-   * Writes the digests of all keys, with room for `resultBytes` (a multiple of 4) for each. Throws `ArgumentError` when
-   * a key is no well-formed string or too long, or when there are too many; the area is unusable then.
+   * Writes the digests of all keys, with room for `resultBytes` (a multiple of 4) for each. Throws `ArgumentError` if a
+   * key is not a well-formed string or is too long, or if there are too many; the area is then unusable.
    */
   writeDigests(keys: Keys, resultBytes: number): void {
     const known = keys instanceof KeyBatch ? keys.digests : undefined;
@@ -89,8 +89,8 @@ export class KeyArea {
   }
 
   /**
-   * Like {@link writePositions}, but each key stands where its partition begins: the upper 16 bits of its position say
-   * which one that is.
+   * Like {@link writePositions}, but places each key at the beginning of its partition, which the upper 16 bits of its
+   * position name.
    */
   writePartitionStarts(keys: Keys, resultBytes: number): void {
     this.writePositions(keys, resultBytes);
@@ -102,7 +102,7 @@ export class KeyArea {
     }
   }
 
-  /** Writes where each of `count` partitions begins. */
+  /** Writes the beginning of each of `count` partitions. */
   writeEveryPartition(count: number, resultBytes: number): void {
     const words = new Uint32Array(count * POSITION_WORDS);
     for (let i = 0; i < count; i++) words[i * POSITION_WORDS + 1] = i * (2 ** 32 / count);
@@ -110,8 +110,8 @@ export class KeyArea {
   }
 
   /**
-   * Writes the text of all keys, with room for `resultBytes` and a hash of `hashWords` for each. Throws like
-   * {@link writeDigests}.
+   * Writes the text of all keys, with room for `resultBytes` and a hash of `hashWords` for each. Throws as {@link
+   * writeDigests} does.
    */
   write(keys: Keys, resultBytes: number, hashWords = 0): void {
     if (keys instanceof KeyBatch) {
@@ -129,7 +129,7 @@ export class KeyArea {
     if (!isAscii) this.writeText(text, this.keys, text.length * UTF8_BYTES_PER_UNIT);
   }
 
-  /** Writes one key at `keys` and sets `keyBytes` to its length. Throws like {@link writeDigests}. */
+  /** Writes one key at `keys` and sets `keyBytes` to its length. Throws as {@link writeDigests} does. */
   writeOne(key: string): void {
     if (typeof key !== 'string') throw new ArgumentError(`key must be a string, got ${typeof key}`);
     const units = checkLength(key.length);
@@ -142,7 +142,7 @@ export class KeyArea {
     }
   }
 
-  /** Lays out the area for `keyBytes` bytes that the caller writes itself. */
+  /** Lays out the area for `keyBytes` bytes that the caller writes. */
   layOut(count: number, resultBytes: number, keyBytes: number, hashWords = 0): void {
     const headBytes = Math.ceil((count * resultBytes) / 8) * 8;
     const hashBytes = Math.ceil((count * hashWords) / 2) * 8;
@@ -161,7 +161,7 @@ export class KeyArea {
   }
 
   /**
-   * View of the room for the text of one key without results, up to the area's end. It is kept, because creating a view
+   * View of the room for one key's text, without results, up to the area's end. It is cached because creating a view
    * costs more than writing a key.
    */
   private get oneKey(): Uint8Array<ArrayBuffer> {

@@ -5,7 +5,7 @@ import { encodeKeys, type KeyText } from './key-text.js';
 export const DIGEST_WORDS = 4;
 export const POSITION_WORDS = 2;
 
-/** Keys of a call. For several calls in a row a batch is best: its keys are encoded and hashed once for all of them. */
+/** The keys of a call. For several calls in a row, use a batch: its keys are encoded and hashed only once. */
 export type Keys = readonly string[] | KeyBatch;
 
 /** The batch from which keys were picked, and their indices in it. */
@@ -15,9 +15,9 @@ interface Source {
 }
 
 /**
- * The object keys of one call. Their UTF-8 text and the hashes that the core computes from it are computed on demand
- * and kept, so that a batch that goes through pool, ring, directory and disk has them computed once. Immutable, and
- * valid for every core.
+ * The object keys of one call. Their UTF-8 text and the core's hashes of it are computed on demand and cached, so that
+ * a batch that passes through pool, ring, directory and disk has them computed once. Immutable, and valid for every
+ * core.
  *
  *       text       UTF-8 of all keys, one behind the other
  *       lengths    u32 a key: bytes of its text
@@ -37,15 +37,15 @@ export class KeyBatch {
   }
 
   /**
-   * Creates a batch from a copy of the list. Keys are checked when their text or a hash is first needed: this throws
-   * `ArgumentError` for keys that are no well-formed text, too long, or too many for one call into the core.
+   * Creates a batch from a copy of the list. Keys are checked when their text or a hash is first needed; this then
+   * throws `ArgumentError` for keys that are not well-formed text, too long, or too many for one call into the core.
    */
   static of(keys: readonly string[]): KeyBatch {
     if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${typeof keys}`);
     return new KeyBatch(keys.slice());
   }
 
-  /** The keys of all batches, in order. Texts and hashes that every batch has computed already are copied. */
+  /** Joins the keys of all batches, in order. Copies texts and hashes that every batch has already computed. */
   static concat(batches: readonly KeyBatch[]): KeyBatch {
     if (batches.length === 1) return batches[0] as KeyBatch;
     const joined = new KeyBatch(batches.flatMap(({ keys }) => keys));
@@ -78,7 +78,7 @@ export class KeyBatch {
   }
 
   /**
-   * The keys at these indices, in the order given; all indices in order give the batch itself. Texts and hashes that
+   * The keys at these indices, in the given order; all indices in order return the batch itself. Texts and hashes that
    * this batch has computed are copied when the new batch needs them. Throws `ArgumentError` for an index outside this
    * batch.
    */
@@ -112,12 +112,12 @@ export class KeyBatch {
     return this.#positions;
   }
 
-  /** @internal Stores the digests; the batch owns the array from now on. */
+  /** @internal Stores the digests; the batch then owns the array. */
   keepDigests(digests: Uint32Array): void {
     this.#digests = digests;
   }
 
-  /** @internal Stores the positions; the batch owns the array from now on. */
+  /** @internal Stores the positions; the batch then owns the array. */
   keepPositions(positions: Uint32Array): void {
     this.#positions = positions;
   }
@@ -137,24 +137,24 @@ export class KeyBatch {
   }
 }
 
-/** The keys as strings, whether they are a list or a batch. */
+/** The keys of a list or a batch as strings. */
 export function stringsOf(keys: Keys): readonly string[] {
   return keys instanceof KeyBatch ? keys.keys : keys;
 }
 
-/** The keys at these indices, as {@link KeyBatch.pick}, of a list or a batch. */
+/** The keys of a list or a batch at these indices, as in {@link KeyBatch.pick}. */
 export function pickKeys(keys: Keys, indices: readonly number[]): Keys {
   return keys instanceof KeyBatch ? keys.pick(indices) : indices.map((i) => keys[i] as string);
 }
 
-/** The keys from `start` to before `end`, of a list or a batch; all of them are the list or the batch itself. */
+/** The keys of a list or a batch from `start` to before `end`; a slice of all keys returns the list or batch itself. */
 export function sliceKeys(keys: Keys, start: number, end: number): Keys {
   if (start === 0 && end >= stringsOf(keys).length) return keys;
   if (!(keys instanceof KeyBatch)) return keys.slice(start, end);
   return keys.pick(Array.from({ length: Math.min(end, keys.count) - start }, (_, i) => start + i));
 }
 
-/** Whether the indices are all from 0 to before `count`, in order. */
+/** Whether the indices are exactly 0 to before `count`, in order. */
 export function areAll(indices: readonly number[], count: number): boolean {
   if (indices.length !== count) return false;
   for (let i = 0; i < count; i++) if (indices[i] !== i) return false;
@@ -172,7 +172,7 @@ function pickRows(rows: Uint32Array | undefined, words: number, indices: readonl
 }
 
 /**
- * Copies the text of some keys. Neighbours are copied together, because a single copy costs as much for one key as for
+ * Copies the text of some keys. Adjacent keys are copied together, because one copy costs the same for one key as for
  * several.
  */
 function pickText({ text, lengths }: KeyText, indices: readonly number[]): KeyText {

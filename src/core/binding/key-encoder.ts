@@ -11,21 +11,21 @@ export interface KeyNamespace {
   readonly dtype?: string;
   readonly layout?: string;
   readonly tag?: string;
-  /** Identity of the model's weights, such as a digest; undefined and empty: not said. */
+  /** Identity of the model's weights, such as a digest; undefined or empty: not stated. */
   readonly fingerprint?: string;
   readonly tpRank: number;
   readonly tpSize: number;
   readonly ppRank: number;
   readonly ppSize: number;
-  /** Whether all tensor-parallel ranks hold the same pages, so that the rank does not count. */
+  /** Whether all tensor-parallel ranks hold the same pages, so that the rank is ignored. */
   readonly isMlaModel: boolean;
 }
 
-/** Keys as they are in the directory and in pools, in the order given. */
+/** Keys as used in the directory and in pools, in the given order. */
 export interface EncodedKeys {
-  /** Object keys: 32 hexadecimal characters of the namespace, a slash, the key. */
+  /** Object keys: 32 hexadecimal characters for the namespace, a slash, the key. */
   readonly objectKeys: string[];
-  /** XXH3-128 of each object key's UTF-8, 16 bytes a key in canonical order. */
+  /** XXH3-128 of each object key's UTF-8, 16 bytes per key in canonical order. */
   readonly digests: Uint8Array;
 }
 
@@ -38,8 +38,8 @@ export const NAMESPACE_PARTS: ReadonlySet<string> = new Set<keyof KeyNamespace>(
 /** Options of a {@link KeyEncoder}. */
 export interface KeyEncoderOptions extends CoreOptions {
   /**
-   * Called with the prefix of the object keys of a pool whenever keys of it are encoded. What it throws, encoding
-   * throws.
+   * Called with the object-key prefix of a pool whenever keys of the pool are encoded. If it throws, so does the
+   * encoding.
    */
   readonly onPrefix?: (prefix: string) => void;
 }
@@ -51,8 +51,8 @@ const DIGEST_BYTES = 16;
 const FORMAT = 'meshcache/1';
 
 /**
- * Turns a program's keys into the keys that the cluster sees. This is part of the wire contract. The prefix is XXH3-128
- * of
+ * Turns a program's keys into the keys used in the cluster. The format is part of the wire contract. The prefix is the
+ * XXH3-128 of
  *
  *       text FORMAT, modelName, dtype, layout, tag; integer tpSize, ppSize, ppRank, tpRank (absent: MLA); text pool;
  *       text fingerprint, if there is one
@@ -61,21 +61,22 @@ const FORMAT = 'meshcache/1';
  * @example
  * import { KeyEncoder } from 'meshcache/core';
  *
- * const encoder = new KeyEncoder({ modelName: 'llama-3-8b', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel:
- * false }); const { objectKeys, digests } = encoder.encode(['page-1', 'page-2']); console.log(objectKeys[0],
- * digests.subarray(0, 16));
+ * const model = { modelName: 'llama-3-8b', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
+ * const encoder = new KeyEncoder(model);
+ * const { objectKeys, digests } = encoder.encode(['page-1', 'page-2']);
+ * console.log(objectKeys[0], digests.subarray(0, 16));
  */
 export class KeyEncoder {
-  /** The namespace that the keys are of; `tpRank` does not count for MLA. */
+  /** The namespace of the keys; with MLA, `tpRank` is ignored. */
   readonly namespace: KeyNamespace;
   private readonly core: Core;
   private readonly fields: readonly (string | number | undefined)[];
-  /** The fields behind the pool. */
+  /** The fields after the pool. */
   private readonly lastFields: readonly string[];
   private readonly prefixes = new Map<string, string>();
   private readonly onPrefix: (prefix: string) => void;
 
-  /** Throws `ArgumentError` when a field of the namespace is missing, or is not the text or u32 that it must be. */
+  /** Throws `ArgumentError` if a field of the namespace is missing or has the wrong type. */
   constructor(namespace: KeyNamespace, options: KeyEncoderOptions = {}) {
     if (typeof namespace !== 'object' || namespace === null) {
       throw new ArgumentError(`the namespace must be an object, got ${shown(namespace)}`);
@@ -95,7 +96,7 @@ export class KeyEncoder {
     this.onPrefix = options.onPrefix ?? (() => {});
   }
 
-  /** Object keys and their digests, in the order of the keys; the caller owns both. */
+  /** Encodes keys; returns their object keys and digests in the same order. The caller owns both. */
   encode(keys: readonly string[], pool = 'kv'): EncodedKeys {
     const objectKeys = this.encodeKeys(keys, pool);
     const area = this.core.area;
@@ -105,7 +106,7 @@ export class KeyEncoder {
     return { objectKeys, digests };
   }
 
-  /** Object keys without digests. Throws `ArgumentError` for keys that are no well-formed strings or too long. */
+  /** Encodes keys without digests. Throws `ArgumentError` for keys that are not well-formed strings or too long. */
   encodeKeys(keys: readonly string[], pool = 'kv'): string[] {
     if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${shown(keys)}`);
     const prefix = this.prefixes.get(pool) ?? this.addPrefix(pool);
@@ -119,35 +120,35 @@ export class KeyEncoder {
     return objectKeys;
   }
 
-  /** {@link encodeKeys} as a batch, for calls that take one. */
+  /** Like {@link encodeKeys}, but returns a batch. */
   encodeBatch(keys: readonly string[], pool = 'kv'): KeyBatch {
     return KeyBatch.of(this.encodeKeys(keys, pool));
   }
 
-  /** Number of pools that keys have been encoded for. */
+  /** Number of pools for which keys have been encoded. */
   get poolCount(): number {
     return this.prefixes.size;
   }
 
-  /** Whether keys of the pool have been encoded. */
+  /** Whether keys have been encoded for the pool. */
   hasPool(pool: string): boolean {
     return this.prefixes.has(pool);
   }
 
-  /** Prefixes of the object keys of all pools that keys have been encoded for so far, and of these pools. */
+  /** Object-key prefixes of all pools for which keys have been encoded, and of the given pools. */
   prefixesOf(pools: readonly string[] = []): string[] {
     for (const pool of pools) if (!this.prefixes.has(pool)) this.addPrefix(pool);
     return [...this.prefixes.values()];
   }
 
-  /** The pool whose object keys begin with `prefix`; undefined: none that keys have been encoded for. */
+  /** The pool whose object keys begin with `prefix`; undefined if no keys have been encoded for such a pool. */
   poolOf(prefix: string): string | undefined {
     for (const [pool, known] of this.prefixes) if (known === prefix) return pool;
     return undefined;
   }
 
   private addPrefix(pool: string): string {
-    // A pool name that is undefined must throw: undefined stands for absent parts of the namespace.
+    // An undefined pool name must throw, because undefined stands for absent parts of the namespace.
     checkText('pool', pool ?? null);
     const bytes = serialise([...this.fields, pool, ...this.lastFields]);
     const area = this.core.area;
@@ -189,13 +190,13 @@ function tagged(tag: number, value: number, rest: Uint8Array): Uint8Array {
 }
 
 /**
- * @internal Throws `ArgumentError` for key `index` if it is no well-formed text of at most `maxBytes` bytes of UTF-8.
+ * @internal Throws `ArgumentError` for key `index` if it is not well-formed text of at most `maxBytes` bytes of UTF-8.
  */
 export function checkKey(key: string, maxBytes: number, index: number): void {
   if (typeof key !== 'string' || !key.isWellFormed()) {
     throw new ArgumentError(`key ${index} must be well-formed text, got ${shown(key)}`);
   }
-  // UTF-8 needs at most three bytes for a UTF-16 unit: most keys are measured without encoding them.
+  // UTF-8 needs at most three bytes per UTF-16 unit, so most keys need not be encoded to be measured.
   if (key.length * 3 <= maxBytes) return;
   const bytes = new TextEncoder().encode(key).length;
   if (bytes > maxBytes) throw new ArgumentError(`key ${index} has ${bytes} bytes, at most ${maxBytes} are allowed`);

@@ -4,16 +4,16 @@ import { ArgumentError } from '../../base/errors.js';
 const CALL_KEY_MAX_BYTES = KEY_MAX_BYTES + KEY_PREFIX_BYTES;
 const encoder = new TextEncoder();
 
-/** UTF-8 of several keys, one behind the other, and the length of each in bytes. */
+/** UTF-8 of several keys, one after the other, and the length of each in bytes. */
 export interface KeyText {
   readonly text: Uint8Array;
   readonly lengths: Uint32Array;
 }
 
 /**
- * Joins all keys into one text. Throws `ArgumentError` when there are too many for one call into the core, or when one
- * is no text or has too many characters. Only {@link writeLengths} finds keys that are not well-formed or too long as
- * UTF-8.
+ * Joins all keys into one text. Throws `ArgumentError` if there are too many for one call into the core, or if one is
+ * not text or has too many characters. Keys that are not well-formed, or too long as UTF-8, are found only by {@link
+ * writeLengths}.
  */
 export function joinKeys(keys: readonly string[]): string {
   if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${typeof keys}`);
@@ -61,7 +61,7 @@ export function encodeKeys(keys: readonly string[]): KeyText {
   return { text, lengths };
 }
 
-/** Returns `bytes` if a key may have this length, else throws `ArgumentError`. */
+/** Returns `bytes` if it is an allowed length of a key, else throws `ArgumentError`. */
 export function checkLength(bytes: number): number {
   if (bytes <= CALL_KEY_MAX_BYTES) return bytes;
   throw new ArgumentError(
@@ -70,8 +70,8 @@ export function checkLength(bytes: number): number {
 }
 
 /**
- * Throws `ArgumentError` for text with lone surrogates, which have no UTF-8 form: encoders replace them, and different
- * keys would become one.
+ * Throws `ArgumentError` for text with lone surrogates, which have no UTF-8 form: encoders replace them, so that
+ * different keys would become the same.
  */
 export function checkWellFormed(key: string): void {
   if (!key.isWellFormed()) throw new ArgumentError(`key is not well-formed Unicode: ${JSON.stringify(key)}`);

@@ -3,8 +3,8 @@ import { shown } from '../../base/shown.js';
 
 /**
  * When a page is evicted from the pool of the node that stores it: low pages before all others, high pages after all
- * others. It is a hint for memory only: the disk, copies on other nodes, and pages that come back from the disk do not
- * have it.
+ * others. The hint applies to memory only: it is not kept on disk, for copies on other nodes, or for pages that come
+ * back from the disk.
  */
 export type PagePriority = 'low' | 'normal' | 'high';
 

@@ -13,24 +13,24 @@ export interface RingPoints {
   readonly vnodes: number;
   readonly hash: number;
   readonly nodeIds: readonly string[];
-  /** The zone of each node, as a number; undefined: all nodes are in one. */
+  /** The zone number of each node; undefined if all nodes are in one zone. */
   readonly zoneOf: Uint32Array | undefined;
-  /** The owners of every partition, as far as they were asked for, by their number for each. */
+  /** Cached owners of every partition, by the number of owners per partition. */
   readonly ofPartitions: Map<number, Uint32Array>;
   uses: number;
 }
 
 /**
- * Points of hash rings, shared between rings. They depend only on the vnodes, the nodes and their zones, so rings with
- * the same ones share them: a thousand simulated nodes in one process, or former rings beside a current one, have each
- * set of points once.
+ * Points of hash rings, shared between rings. They depend only on the vnodes, the nodes and their zones, so equal rings
+ * share them: a thousand simulated nodes in one process, or former rings beside a current one, hold each set of points
+ * once.
  *
  * Accounting: the sum of `uses` over all entries is the number of rings that hold points.
  */
 export class SharedRingPoints {
   private readonly exports: CoreExports;
   private readonly area: KeyArea;
-  /** The entries of each hash; mostly one. */
+  /** The entries for each hash; usually one. */
   private readonly byHash = new Map<number, RingPoints[]>();
   private held = 0;
 
@@ -39,13 +39,13 @@ export class SharedRingPoints {
     this.area = area;
   }
 
-  /** Number of different sets of points that are held now. */
+  /** Number of distinct sets of points held now. */
   get count(): number {
     return this.held;
   }
 
   /**
-   * Takes the points of the ring of these nodes; release them once. The ids must be well-formed, distinct and in the
+   * Takes the points for the ring of these nodes; release them once. The ids must be well-formed, distinct and in the
    * order of their UTF-8 bytes. `zones`: see {@link zoneNumbers}.
    */
   hold(vnodes: number, nodeIds: readonly string[], zones?: ReadonlyMap<string, string>): RingPoints {
@@ -112,8 +112,8 @@ export class SharedRingPoints {
 }
 
 /**
- * The zones of these nodes, numbered from 0 in the order of the nodes; nodes that `zones` leaves out are in one zone of
- * their own. Undefined: there are not two.
+ * The zones of these nodes, numbered from 0 in the order of the nodes; nodes missing from `zones` share one extra zone.
+ * Undefined if there are fewer than two zones.
  */
 function zoneNumbers(nodeIds: readonly string[], zones: ReadonlyMap<string, string>): Uint32Array | undefined {
   const numbers = new Map<string, number>();

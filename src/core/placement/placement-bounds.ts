@@ -6,9 +6,9 @@ import type { PlacementRequest } from './placement.js';
 const NEVER = 0x7fffffff;
 
 /**
- * Upper bounds on the hits of a cache of one size on a trace; eviction policies are compared with them.
+ * Upper bounds on the hits of a cache of one size on a trace, with which eviction policies are compared.
  *
- * Positions are those of the requests' pages, one request after the other.
+ * Positions number the pages of all requests, one request after the other.
  */
 export class PlacementBounds {
   readonly requests: number;
@@ -43,7 +43,7 @@ export class PlacementBounds {
     this.#nextUses = nextUses(this.#pages, this.uniquePages);
   }
 
-  /** Pages before the first miss of their request when nothing is ever evicted. */
+  /** Pages before the first miss of their request if nothing is ever evicted. */
   unboundedHits(): number {
     const isHere = new Uint8Array(this.uniquePages);
     let hits = 0;
@@ -55,10 +55,10 @@ export class PlacementBounds {
   }
 
   /**
-   * Pages before the first miss of their request in a cache of `capacity` pages that knows the future: for a new page,
-   * it evicts the page whose next use is farthest away, which may be the new one itself (MIN with bypass). Of the pages
-   * of one request, the last ones go first. Throws `ArgumentError` for a capacity that is not a whole number of at
-   * least 0.
+   * Pages before the first miss of their request in a clairvoyant cache of `capacity` pages: for a new page, it evicts
+   * the page whose next use is farthest away, which may be the new one itself (MIN with bypass). Of the pages of one
+   * request, the last ones are evicted first. Throws `ArgumentError` unless the capacity is a whole number of at least
+   * 0.
    */
   clairvoyantHits(capacityPages: number): number {
     if (!Number.isSafeInteger(capacityPages) || capacityPages < 0) {
@@ -79,7 +79,7 @@ export class PlacementBounds {
         }
         if (next === NEVER) continue;
         if (count === capacityPages) {
-          // Entries before this position are of pages that have been used since.
+          // Entries before this position belong to pages that have been used since.
           if (uses.farthest <= next) continue;
           isHere[this.#pages[uses.takeFarthest()] as number] = 0;
           count--;
@@ -114,7 +114,7 @@ function nextUses(pages: Int32Array, uniquePages: number): Int32Array {
   return next;
 }
 
-/** Positions, the highest first: a binary heap with room for `capacity`. */
+/** Positions with the highest first: a binary heap with room for `capacity`. */
 class FarthestFirst {
   readonly #heap: Int32Array;
   #count = 0;

@@ -5,16 +5,16 @@ import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import type { CoreOptions } from '../binding/core.js';
 
-/** The eviction policies that a placement can be simulated with: all that pools have. */
+/** Eviction policies available for a placement simulation: the same as for pools. */
 export const PLACEMENT_POLICIES: readonly EvictionPolicy[] = EVICTION_POLICIES;
 
 /**
- * Which node serves a request: each in turn, `session` the one that served the conversation's last request, `prefix`
- * the owner of the request's first pages on the hash ring.
+ * How the node that serves a request is chosen. `round-robin`: each node in turn; `session`: the node that served the
+ * conversation's last request; `prefix`: the owner of the request's first pages on the hash ring.
  */
 export type PlacementRouting = 'round-robin' | 'session' | 'prefix';
 
-/** The ways to route, by their names. */
+/** All routings, by name. */
 export const PLACEMENT_ROUTINGS: readonly PlacementRouting[] = Object.freeze(['round-robin', 'session', 'prefix']);
 
 /** The options of a {@link PlacementSimulation}. */
@@ -27,25 +27,25 @@ export interface PlacementOptions extends CoreOptions {
   readonly pageBytes: number;
   /** Default: `lru`. */
   readonly policy?: EvictionPolicy;
-  /** Default: `round-robin`, as `meshcache replay` does it. */
+  /** Default: `round-robin`, as in `meshcache replay`. */
   readonly routing?: PlacementRouting;
   /** With `prefix` routing, the number of first pages that decide where a request goes. Default: 2. */
   readonly routingPages?: number;
   /**
-   * After this time an owner hears that another node has read its pages, which then count as used. Default:
-   * READ_REPORT_DELAY_MS, as real nodes do it; 0: at once; Infinity: never.
+   * Time after which an owner learns that another node has read its pages, which then count as used. Default:
+   * READ_REPORT_DELAY_MS, as for real nodes; 0: at once; Infinity: never.
    */
   readonly reportDelayMs?: number;
   /**
-   * Milliseconds of the trace for which the range of an evicted page is withheld; at most a sixteenth of the pool is.
-   * Default: 0.
+   * Milliseconds of trace time for which the range of an evicted page is withheld; at most a sixteenth of the pool is
+   * withheld. Default: 0.
    */
   readonly quarantineMs?: number;
   /** No page crosses a multiple of this in the pool. Default: the pool's size. */
   readonly segmentBytes?: number;
-  /** Pages of one read or write call of the program that uses the store. Default: 128. */
+  /** Pages of one read or write call of the simulated program. Default: 128. */
   readonly batchPages?: number;
-  /** Time of the trace that one element of the series stands for. Default: a minute. */
+  /** Trace time covered by one element of the series. Default: a minute. */
   readonly intervalMs?: number;
   /** Points of each node on the hash ring. Default: 160. */
   readonly vnodes?: number;
@@ -61,7 +61,7 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
 const NODES_MAX_COUNT = 4096;
 const PLACEMENT_POOL_MAX_BYTES = 2 ** 52;
 
-/** Checks the options, and fills in the defaults. Throws `ArgumentError` for invalid options. */
+/** Checks the options and fills in defaults. Throws `ArgumentError` for invalid options. */
 export function placementSettings(options: PlacementOptions): PlacementSettings {
   if (typeof options !== 'object' || options === null) {
     throw new ArgumentError(

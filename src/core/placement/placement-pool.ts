@@ -16,7 +16,7 @@ interface PoolChanges {
 }
 
 /**
- * The pool of one simulated node. It makes all calls of the simulation to a {@link PoolAllocator}, and describes
+ * The pool of one simulated node. It makes all of the simulation's calls to a {@link PoolAllocator}, and describes
  * requests to it as a store does.
  */
 export class PlacementPool {
@@ -43,19 +43,19 @@ export class PlacementPool {
     return this.#allocator.stats().evictions;
   }
 
-  /** One read call of the node's program: pages that are in the pool count as used, in order. */
+  /** Simulates one read call of the node's program: pages in the pool count as used, in order. */
   read(keys: readonly string[], hint: RequestHint): void {
     this.#allocator.touchBatch(keys, { hint });
   }
 
-  /** Another node's report that it has read these pages, in order. Some may have left the pool since. */
+  /** Handles another node's report that it has read these pages, in order. Some may have left the pool since. */
   reported(keys: readonly string[], hint: RequestHint): void {
     this.#allocator.touchBatch(keys, { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true });
   }
 
   /**
-   * Sets pages in order: a page that is in the pool counts as used, another one is placed. A later page of the same
-   * call may be evicted for it.
+   * Sets pages in order: a page that is in the pool counts as used, others are placed. A page may be evicted for a
+   * later page of the same call.
    */
   set(given: readonly string[], { hint, nowMs }: { hint: RequestHint; nowMs: number }): PoolChanges {
     const keys = [...new Set(given)];
@@ -84,21 +84,21 @@ export class PlacementPool {
       }
       evictions += placement.evicted.length;
       run.forEach((key, i) => {
-        // A negative offset: the page found no room, or a later page of the run has taken its room.
+        // Negative offset: the page found no room, or was evicted for a later page of the run.
         if ((placement.offsets[i] as number) < 0) return;
         inPool.add(key);
         placed.add(key);
         evicted.delete(key);
       });
     }
-    // A page that was evicted at once for an older one is the policy's choice; otherwise the call is too large for the
-    // pool.
+    // If a new page was evicted at once for an older one, that is the policy's choice; otherwise the call is too large
+    // for the pool.
     const isTaken = (key: string) => inPool.has(key) || (evicted.has(key) && this.pages > inPool.size);
     const refused = given.reduce((count, key) => count + Number(!isTaken(key)), 0);
     return { placed, evicted, evictions, refused };
   }
 
-  /** Removes pages that another node has. */
+  /** Removes pages that another node has, too. */
   drop(keys: readonly string[], nowMs: number): void {
     this.#allocator.removeBatch(keys, nowMs);
   }
@@ -117,28 +117,28 @@ export class PlacementPool {
   }
 }
 
-/** Number of elements at the beginning that are equal to the first one. */
+/** Number of leading elements that equal the first one. */
 function runLength(flags: Uint8Array): number {
   let length = 1;
   while (length < flags.length && flags[length] === flags[0]) length++;
   return length;
 }
 
-/** The outcome of requests to a {@link PlacementSimulation}; counts are of pages where no unit is named. */
+/** The outcome of requests to a {@link PlacementSimulation}; counts are in pages unless named otherwise. */
 export interface PlacementCounts {
   readonly requests: number;
   readonly pagesAsked: number;
-  /** Pages that came before the first miss of their request: all of them are read. */
+  /** Pages before the first miss of their request, all of which are read. */
   readonly prefixHits: number;
   /** Prefix hits that were read from the pool of the node that served the request. */
   readonly localHits: number;
   /** Prefix hits that were read from another node's pool. */
   readonly remoteHits: number;
-  /** Pages from the first miss on, which the node that served the request sets. */
+  /** Pages from the first miss on, which the serving node sets. */
   readonly pagesSet: number;
-  /** Pages that were set although another node had them: they took room in the pool, and were dropped again. */
+  /** Pages that were set although another node had them: they took room in the pool and were dropped again. */
   readonly duplicates: number;
-  /** Pages that were to be set, and were not in the pool at the end of the call, for want of room. */
+  /** Pages to be set that were not in the pool at the end of the call, for want of room. */
   readonly refused: number;
   readonly evictions: number;
   /** Bytes of pages that one node has read from another. */
@@ -151,10 +151,10 @@ export interface PlacementInterval extends PlacementCounts {
   readonly startMs: number;
 }
 
-/** Counts that can be added to. */
+/** Mutable counts. */
 type OpenCounts = { -readonly [Name in keyof PlacementCounts]: number };
 
-/** Makes counts that are all zero. */
+/** Creates counts that are all zero. */
 function noPlacementCounts(): OpenCounts {
   return {
     requests: 0,
@@ -170,7 +170,7 @@ function noPlacementCounts(): OpenCounts {
   };
 }
 
-/** Counts by intervals of time. Intervals without a request have no element. */
+/** Counts by interval of time. Intervals without a request have no element. */
 export class PlacementSeries {
   readonly #intervalMs: number;
   readonly #intervals: { readonly startMs: number; readonly counts: OpenCounts }[] = [];
@@ -181,7 +181,7 @@ export class PlacementSeries {
     this.#intervalMs = intervalMs;
   }
 
-  /** The counts of the interval in which `nowMs` lies; it never goes back. */
+  /** The counts of the interval that contains `nowMs`, which must never decrease. */
   at(nowMs: number): OpenCounts {
     const last = this.#intervals.at(-1);
     if (last !== undefined && nowMs < this.#endMs) return last.counts;
@@ -194,7 +194,7 @@ export class PlacementSeries {
     return counts;
   }
 
-  /** All intervals together. */
+  /** Totals over all intervals. */
   total(): PlacementCounts {
     const sum = noPlacementCounts();
     const names = Object.keys(sum) as (keyof PlacementCounts)[];

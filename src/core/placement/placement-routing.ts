@@ -4,13 +4,13 @@ import type { PlacementSettings } from './placement-options.js';
 
 /** The part of a request that decides which node serves it. */
 interface RoutedRequest {
-  /** One key a page; equal keys have equal prefixes. */
+  /** One key per page; equal keys have equal prefixes. */
   readonly keys: readonly string[];
-  /** The conversation to which the request belongs; undefined if it is not known. */
+  /** The conversation of the request; undefined if unknown. */
   readonly session: string | number | undefined;
 }
 
-/** Decides which node serves a request, by its number from 0 on. */
+/** Chooses the node that serves a request; nodes are numbered from 0. */
 export interface PlacementRouter {
   route(request: RoutedRequest): number;
   /** Frees the memory of the router. */
@@ -45,11 +45,11 @@ class RoundRobin implements PlacementRouter {
 }
 
 /**
- * Requests of one conversation go to one node, each new conversation to the next node.
+ * Sends requests of one conversation to one node, and each new conversation to the next node.
  *
- * A trace may not name conversations. Then a request goes on with the one that it has the last whole page of: the last
- * page, or the last but one where the last was not full. A request's first page begins no conversation, as all may
- * share a system prompt.
+ * If a trace does not name conversations, a request continues the conversation whose last full page it contains: the
+ * last page, or the last but one if the last was not full. A request's first page starts no conversation, because all
+ * requests may share a system prompt.
  */
 class BySession implements PlacementRouter {
   readonly #turns: RoundRobin;
@@ -78,7 +78,7 @@ class BySession implements PlacementRouter {
   }
 }
 
-/** Requests that begin alike go to one node: the owner, on the hash ring, of the last of the first pages. */
+/** Sends requests with the same beginning to one node: the hash ring's owner of the last of the first pages. */
 class ByPrefix implements PlacementRouter {
   readonly #ring: ConsistentHashRing;
   readonly #pages: number;

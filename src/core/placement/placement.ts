@@ -7,24 +7,23 @@ import { type PlacementOptions, type PlacementSettings, placementSettings } from
 import { type PlacementCounts, type PlacementInterval, PlacementPool, PlacementSeries } from './placement-pool.js';
 import { type PlacementRouter, placementRouter } from './placement-routing.js';
 
-/** One request of a trace, as the Mooncake format has it. */
+/** One request of a trace, as in the Mooncake format. */
 export interface PlacementRequest {
-  /** The time of the request. A time before that of the previous request counts as the same time. */
+  /** Time of the request. A time before that of the previous request counts as equal to it. */
   readonly timestampMs: number;
-  /** One id a page, in order; ids are chained: equal ids have equal prefixes. */
+  /** One id per page, in order. Ids are chained: equal ids have equal prefixes. */
   readonly hashIds: readonly number[];
-  /** The conversation, for routing by session. If it is left out, it is inferred from the pages. */
+  /** The conversation, for routing by session. If missing, it is inferred from the pages. */
   readonly session?: string | number | undefined;
   /**
-   * The hint that the caller gives with every read and write; the policy `yield` learns its meaning. Default: 0, no
-   * hint.
+   * Hint that the caller gives with every read and write; the policy `yield` learns its meaning. Default: 0, no hint.
    */
   readonly hint?: RequestHint | undefined;
 }
 
 /** The outcome of one request. */
 export interface PlacementOutcome {
-  /** The node that served it, counted from 0. */
+  /** The node that served the request, counted from 0. */
   readonly node: number;
   /** Number of pages before the first miss. */
   readonly prefixHits: number;
@@ -41,7 +40,7 @@ export interface PlacementNode {
   readonly evictions: number;
 }
 
-/** A report of reads that is on its way to the owner of the pages. */
+/** A report of reads in flight to the owner of the pages. */
 interface Report {
   readonly dueMs: number;
   readonly owner: number;
@@ -50,18 +49,18 @@ interface Report {
 }
 
 /**
- * Simulates where the pages of a trace come to lie in a cluster, and what later requests find there. The hash ring, the
- * allocator and the eviction policies are those of real nodes. There is no network, and no time but the trace's. It
- * works wherever WebAssembly does.
+ * Simulates where the pages of a trace are placed in a cluster, and what later requests find there. The hash ring, the
+ * allocator and the eviction policies are those of real nodes. There is no network, and no time other than the trace's.
+ * It works wherever WebAssembly does.
  *
- * Requests are served one after the other, each by the node that the routing says. That node reads the longest prefix
- * of the request that is anywhere in the cluster, in calls of `batchPages`, from its own pool or the owner's. It sets
- * the other pages into its own pool. After the call it drops those that another node has, as real nodes do without
+ * Requests are served one after the other, each by the node chosen by the routing. That node reads the longest prefix
+ * of the request that exists anywhere in the cluster, in calls of `batchPages`, from its own pool or the owner's. It
+ * sets the other pages in its own pool. After the call it drops those that another node has, as real nodes do without
  * `keep_duplicates`.
  *
  * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; nearly
- * with several, where requests come without pauses there, and may overtake what nodes tell each other. A quarantine
- * goes by the trace's time here and by real time there. Disks, `promote_hot_reads` and `keep_duplicates` are not
+ * with several, because requests there come without pauses and may overtake messages between nodes. A quarantine
+ * follows the trace's time here and real time there. Disks, `promote_hot_reads` and `keep_duplicates` are not
  * simulated.
  *
  *     const simulation = new PlacementSimulation({ nodes: 3, poolBytes: 1e9, pageBytes: 65536, policy: 'lru' });
@@ -78,7 +77,7 @@ export class PlacementSimulation {
   /** The node that has each page; pages that are in no pool are missing. */
   readonly #owners = new Map<string, number>();
   readonly #requestsOfNode: number[];
-  /** Reports on their way, in the order in which they are due. */
+  /** Reports in flight, in the order in which they are due. */
   #reports: Report[] = [];
   #nowMs = Number.NEGATIVE_INFINITY;
 
@@ -93,7 +92,7 @@ export class PlacementSimulation {
     this.#requestsOfNode = new Array<number>(settings.nodes).fill(0);
   }
 
-  /** Serves the next request. Throws `ArgumentError`, before anything has changed, for an invalid time, id or hint. */
+  /** Serves the next request. Throws `ArgumentError` for an invalid time, id or hint before anything changes. */
   request({ timestampMs, hashIds, session, hint = 0 }: PlacementRequest): PlacementOutcome {
     if (!Number.isFinite(timestampMs)) {
       throw new ArgumentError(`timestampMs must be a finite number, got ${shown(timestampMs)}`);
@@ -124,7 +123,7 @@ export class PlacementSimulation {
     return this.#series.total();
   }
 
-  /** The counts by intervals of the trace's time, in order; intervals without a request are left out. */
+  /** The counts by interval of trace time, in order; intervals without a request are omitted. */
   intervals(): PlacementInterval[] {
     return this.#series.intervals();
   }
@@ -136,7 +135,7 @@ export class PlacementSimulation {
     });
   }
 
-  /** Checks every invariant; throws `ERR_CORE` with the one that is broken. Takes time in proportion to the pages. */
+  /** Checks every invariant; throws `ERR_CORE` with the broken one. Takes time in proportion to the pages. */
   verify(): void {
     let pages = 0;
     for (const [node, pool] of this.#pools.entries()) {
@@ -150,7 +149,7 @@ export class PlacementSimulation {
   }
 
   /**
-   * Frees the memory of the pools and the ring; only {@link counts} and {@link intervals} may be used afterwards.
+   * Frees the memory of the pools and the ring; afterwards only {@link counts} and {@link intervals} may be used.
    * Idempotent.
    */
   free(): void {
@@ -164,7 +163,7 @@ export class PlacementSimulation {
     return count;
   }
 
-  /** Reads pages, each of which some node has; returns how many other nodes had. */
+  /** Reads pages, each of which some node has; returns how many were on other nodes. */
   #read(node: number, keys: readonly string[], hint: RequestHint): number {
     let remote = 0;
     for (const batch of this.#batches(keys)) {
@@ -220,7 +219,7 @@ export class PlacementSimulation {
     }
   }
 
-  /** Delivers the reports that are due. All have the same delay, so the first ones are due first. */
+  /** Delivers the reports that are due. All have the same delay, so they are due in order. */
   #deliverReports(nowMs: number): void {
     const [first] = this.#reports;
     if (first === undefined || first.dueMs > nowMs) return;

@@ -25,13 +25,11 @@ import type {
 } from './pool-types.js';
 
 const LENGTH_MIN_BYTES = 1;
-/**
- * Bytes of results for each key: [sizes: f64][offsets: f64][slots: i32][evicted ends: u32], each for the whole batch.
- */
+/** Bytes of results per key: [sizes: f64][offsets: f64][slots: i32][evicted ends: u32], each for the whole batch. */
 const PUBLISH_RESULT_BYTES = 24;
-/** Bytes of results for each key: [offsets: f64][sizes: f64][slots: i32] */
+/** Bytes of results per key: [offsets: f64][sizes: f64][slots: i32] */
 const LOOKUP_RESULT_BYTES = 20;
-/** Bytes of results for each key: [sizes: f64][offsets: f64][slots: i32][tenants: u8] */
+/** Bytes of results per key: [sizes: f64][offsets: f64][slots: i32][tenants: u8] */
 const RESTORE_RESULT_BYTES = 21;
 const SLOT_RESULT_BYTES = 4;
 const NO_SLOT = -1;
@@ -43,17 +41,16 @@ const NO_SLOT = -1;
  *
  * Pinned pages are never evicted. They leave the order of eviction, and return with their last unpin as most recently
  * used (S3-FIFO: last in their queue; yield: as old as a page used now). A pinned page that is removed or replaced
- * cannot be found any more, but its range stays untouched until the last unpin, and its key cannot be published until
- * then.
+ * cannot be found any more, but its range stays untouched, and its key cannot be published, until the last unpin.
  *
- * Of several priorities, low pages are evicted first and high ones last, the least recently used of each first; normal
- * ones go in the order of the policy, which takes no notice of the others. High pages take at most half of the
- * capacity, or of the maximum of their tenant: the least recently used beyond that become normal.
+ * With several priorities, low pages are evicted first and high ones last, each the least recently used first; normal
+ * pages follow the policy, which ignores the others. High pages take at most half of the capacity, or of their tenant's
+ * maximum: the least recently used beyond that become normal.
  *
- * With tenants, each has an order of eviction of its own. A page for which its tenant has no quota left takes the room
- * of that tenant's own pages. A page for which the pool has no room takes that of the tenant with most bytes above its
- * minimum (if several have as much: of its own tenant, else of the one with the lowest number); of its own tenant if
- * none is above its minimum. Thus others leave a tenant its minimum, to within one page.
+ * With tenants, each tenant has its own order of eviction. If its quota is used up, a new page takes the room of the
+ * tenant's own pages. If the pool is full, a new page takes the room of the tenant with the most bytes above its
+ * minimum (on a tie: its own tenant, else the one with the lowest number), or of its own tenant if none is above its
+ * minimum. So other tenants leave each one its minimum, to within one page.
  *
  * @example
  * import { PoolAllocator } from 'meshcache/core';
@@ -65,7 +62,7 @@ const NO_SLOT = -1;
 export class PoolAllocator {
   /** Usable bytes: the requested capacity, rounded down to the alignment. */
   readonly capacityBytes: number;
-  /** Number of tenants: those of the options, and tenant 0. */
+  /** Number of tenants: those in the options, plus tenant 0. */
   readonly tenantCount: number;
   private readonly core: Core;
   private readonly alignmentBytes: number;
@@ -101,7 +98,7 @@ export class PoolAllocator {
     return this.handle === 0;
   }
 
-  /** Number of pages that can be found. */
+  /** Number of findable pages. */
   get size(): number {
     return this.core.exports.poolCount(this.open());
   }
@@ -117,9 +114,9 @@ export class PoolAllocator {
   }
 
   /**
-   * Gives a page a range. An existing key is replaced: its old range goes into quarantine, and it is not among the
-   * evicted. Null: the page is larger than a segment, or everything else is pinned or withheld, or this very key is
-   * pinned. The old page is gone even then, and {@link lastEvicted} lists other evicted pages.
+   * Allocates a range for a page. An existing key is replaced: its old range goes into quarantine, and it does not
+   * count as evicted. Null: the page is larger than a segment, everything else is pinned or withheld, or this very key
+   * is pinned. Even then the old page is gone, and {@link lastEvicted} lists other evicted pages.
    */
   publish(key: string, bytes: number, nowMs = 0): Placement | null {
     const { offsets, slots, evicted } = this.publishBatch([key], bytes, nowMs);
@@ -128,8 +125,8 @@ export class PoolAllocator {
   }
 
   /**
-   * Publishes the keys one after the other, as {@link publish} does; `bytes` is one length for all, or one for each
-   * key. A page that a later key of the batch evicted or replaced has offset -1; evicted ones are among `evicted`.
+   * Publishes the keys one after the other, as {@link publish} does; `bytes` is one length for all, or one per key. A
+   * page that was evicted or replaced for a later key of the batch has offset -1; evicted ones are in `evicted`.
    */
   publishBatch(
     keys: Keys,
@@ -175,13 +172,13 @@ export class PoolAllocator {
   }
 
   /**
-   * Puts pages back at former offsets, e.g. after a restart. `bytes` and `offsets` have one element for each key; the
-   * offsets must be multiples of the alignment and strictly ascend, also from call to call. No page is evicted or
-   * replaced. The pages enter the order of eviction as new ones; call {@link renewBatch} afterwards to restore their
-   * order of use. `tenants`: the tenant of each page; without it, tenant 0. Returns the slots; -1: not taken, because
-   * the range is not free or not inside one segment, or the key is there. A tenant may be above its maximum then, see
-   * {@link evictOverMax}. Throws `ArgumentError`, having taken none, also when a page was ever published or removed in
-   * this pool.
+   * Restores pages at former offsets, for example after a restart. `bytes` and `offsets` have one element per key; the
+   * offsets must be multiples of the alignment and strictly ascend, also across calls. No page is evicted or replaced.
+   * The pages enter the order of eviction as new ones; call {@link renewBatch} afterwards to restore their order of
+   * use. `tenants`: the tenant of each page; default: tenant 0. Returns the slots; -1: not restored, because the range
+   * is not free or not inside one segment, or the key exists. A tenant may then be above its maximum, see {@link
+   * evictOverMax}. Throws `ArgumentError`, without restoring any, for invalid arguments and if a page was ever
+   * published or removed in this pool.
    */
   restoreBatch(
     keys: Keys,
@@ -219,23 +216,23 @@ export class PoolAllocator {
   }
 
   /**
-   * Evicts the next victim, of several tenants that for a page of `tenant`, and returns its key. Null: no page may be
-   * evicted: the pool is empty, all pages are pinned, or the quarantine is at its limit and never cut short.
-   * {@link lastEvicted} does not change.
+   * Evicts the next victim (with several tenants, the victim for a page of `tenant`) and returns its key. Null if no
+   * page may be evicted: the pool is empty, all pages are pinned, or the quarantine is at its limit and never cut
+   * short. {@link lastEvicted} does not change.
    */
   evictNext(nowMs = 0, tenant = 0): string | null {
     return this.evict(nowMs, tenant)?.key ?? null;
   }
 
   /**
-   * Evicts a page of a tenant that has more than its maximum, which only {@link restoreBatch} and {@link giveBatch}
-   * can mean, and returns its key and its former slot. Null: no tenant has, or none of its pages may be evicted.
+   * Evicts a page of a tenant that is above its maximum, which only {@link restoreBatch} and {@link giveBatch} can
+   * cause; returns its key and former slot. Null: no tenant is above it, or none of its pages may be evicted.
    */
   evictOverMax(nowMs = 0): { readonly key: string; readonly slot: number } | null {
     return this.evict(nowMs);
   }
 
-  /** {@link evictNext} for a page of the tenant, with the former slot; without one, {@link evictOverMax}. */
+  /** Like {@link evictNext} for a page of the tenant, with the former slot; without a tenant, {@link evictOverMax}. */
   protected evict(nowMs: number, tenant?: number): { readonly key: string; readonly slot: number } | null {
     const handle = this.open();
     checkTime(nowMs);
@@ -247,8 +244,8 @@ export class PoolAllocator {
   }
 
   /**
-   * Gives the pages that are there a priority. Each that has another one becomes the newest page of its new order; if
-   * normal, one that nothing is known of. Pinned pages come into it with their last unpin.
+   * Changes the priority of existing pages. A page whose priority changes becomes the newest page of its new order; if
+   * normal, one without any history. Pinned pages enter the order with their last unpin.
    */
   setPriorityBatch(keys: Keys, priority: PagePriority): void {
     const handle = this.open();
@@ -261,8 +258,7 @@ export class PoolAllocator {
   }
 
   /**
-   * Gives the pages that are there to a tenant, each in turn as its newest normal one. It may be above its maximum
-   * then.
+   * Moves existing pages to a tenant, each in turn as its newest normal page. The tenant may then be above its maximum.
    */
   giveBatch(keys: Keys, tenant: number): void {
     const handle = this.open();
@@ -289,12 +285,12 @@ export class PoolAllocator {
     return this.locate(keys, null);
   }
 
-  /** Whether the page is there. Does not count as a use. */
+  /** Whether the page exists. Does not count as a use. */
   has(key: string): boolean {
     return this.hasBatch([key])[0] === 1;
   }
 
-  /** One byte for each key; 1: the page is there. Does not count as a use. */
+  /** One byte per key; 1: the page exists. Does not count as a use. */
   hasBatch(keys: Keys): Uint8Array {
     const handle = this.open();
     const area = this.core.area;
@@ -304,8 +300,8 @@ export class PoolAllocator {
   }
 
   /**
-   * Counts a use of each page in the order of the keys, as {@link lookupBatch} does, for reads that were done
-   * elsewhere; returns how many pages were there.
+   * Counts a use of each page in the order of the keys, as {@link lookupBatch} does, for reads done elsewhere; returns
+   * the number of existing pages.
    */
   touchBatch(keys: Keys, request: PoolRequestOptions = {}): number {
     const handle = this.open();
@@ -316,7 +312,7 @@ export class PoolAllocator {
     return this.core.exports.poolTouchBatch(handle, area.hashes, area.count, about, tenant);
   }
 
-  /** Makes each page the most recently used one in turn, without counting a use: for restored pages, oldest first. */
+  /** Makes each page in turn the most recently used, without counting a use; for restored pages, oldest first. */
   renewBatch(keys: Keys): void {
     const handle = this.open();
     const area = this.core.area;
@@ -324,12 +320,12 @@ export class PoolAllocator {
     this.core.exports.poolRenewBatch(handle, area.hashes, area.count);
   }
 
-  /** Removes a page; false: it was not there. */
+  /** Removes a page; false if it did not exist. */
   remove(key: string, nowMs = 0): boolean {
     return this.removeBatch([key], nowMs)[0] === 1;
   }
 
-  /** Removes pages; 1 for each key that was there. */
+  /** Removes pages; 1 for each key that existed. */
   removeBatch(keys: Keys, nowMs = 0): Uint8Array {
     const handle = this.open();
     checkTime(nowMs);
@@ -348,12 +344,12 @@ export class PoolAllocator {
     return removed;
   }
 
-  /** Pins the page: it is not evicted until it was unpinned as often. False: it is not there. */
+  /** Pins a page: it is not evicted until it has been unpinned as often. False if it does not exist. */
   pin(key: string): boolean {
     return this.pinBatch([key])[0] === 1;
   }
 
-  /** {@link pin} for each key; 1 for each that is there. */
+  /** Pins pages as {@link pin} does; 1 for each that exists. */
   pinBatch(keys: Keys): Uint8Array {
     const handle = this.open();
     const area = this.core.area;
@@ -362,12 +358,12 @@ export class PoolAllocator {
     return area.u8.slice(area.results, area.results + area.count);
   }
 
-  /** Ends one pin; false: no page of that key, removed or not, is pinned. */
+  /** Ends one pin; false if no page of that key, removed or not, is pinned. */
   unpin(key: string): boolean {
     return this.unpinBatch([key])[0] === 1;
   }
 
-  /** {@link unpin} for each key; 1 for each that had a pin. */
+  /** Unpins pages as {@link unpin} does; 1 for each that had a pin. */
   unpinBatch(keys: Keys): Uint8Array {
     const handle = this.open();
     const area = this.core.area;
@@ -383,7 +379,7 @@ export class PoolAllocator {
     this.keysBySlot = [];
   }
 
-  /** All keys in the order of eviction (exact for LRU, pinned ones last), the next victim first. */
+  /** All keys in the order of eviction, the next victim first (exact for LRU; pinned ones last). */
   keys(): string[] {
     return this.keysOf(this.order()) as string[];
   }
@@ -399,7 +395,7 @@ export class PoolAllocator {
     return area.u32.slice(start, start + count);
   }
 
-  /** Keys of the pages in these slots; the result for a slot whose page has gone since is arbitrary. */
+  /** Keys of the pages in these slots; the result for a slot whose page has since gone is arbitrary. */
   keysOf(slots: Uint32Array): (string | undefined)[] {
     return Array.from(slots, (slot) => this.keysBySlot[slot]);
   }
@@ -410,7 +406,7 @@ export class PoolAllocator {
     if (broken !== 0) throw new MeshCacheError('ERR_CORE', `pool: ${BROKEN_INVARIANTS[broken] ?? broken}`);
   }
 
-  /** Current counts and bytes, and counters since the pool was created. */
+  /** Current counts and bytes, and totals since the pool was created. */
   stats(): PoolAllocatorStats {
     const handle = this.open();
     return statsFrom(this.read(STATS_COUNT, (at) => this.core.exports.poolStats(handle, at)));
@@ -425,7 +421,7 @@ export class PoolAllocator {
     );
   }
 
-  /** Frees its memory; idempotent. Without it, the memory is freed when the object is collected. */
+  /** Frees the memory; idempotent. Without it, the memory is freed when the object is collected. */
   free(): void {
     if (this.handle === 0) return;
     this.core.forget(this);
@@ -451,7 +447,7 @@ export class PoolAllocator {
     return tenant;
   }
 
-  /** The key of an evicted page, or null for none; it is forgotten. */
+  /** Returns and forgets the key of an evicted page; null for none. */
   private takeKey(slot: number): string | null {
     if (slot === NO_SLOT) return null;
     const key = this.keysBySlot[slot] as string;
@@ -459,7 +455,7 @@ export class PoolAllocator {
     return key;
   }
 
-  /** Locates pages; `about` describes the request, null: it does not count as a use. */
+  /** Locates pages. `about` describes the request; null: the lookup does not count as a use. */
   private locate(keys: Keys, about: number | null, tenant = 0): BatchLookup {
     const handle = this.open();
     const area = this.core.area;
@@ -477,7 +473,7 @@ export class PoolAllocator {
     };
   }
 
-  /** Replays in order which pages left and which took each slot: a slot may change hands within a batch. */
+  /** Replays in order which pages left each slot and which entered it: a slot may change hands within a batch. */
   private takeSlots(keys: readonly string[], slots: number, ends: number, evictedSlots: Uint32Array): string[] {
     const words = this.core.area.u32;
     const keysBySlot = this.keysBySlot;

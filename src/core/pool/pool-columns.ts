@@ -3,7 +3,9 @@ import type { KeyArea } from '../binding/key-area.js';
 import { checkBytes, checkTenant, isInteger } from './pool-settings.js';
 import type { PoolAllocatorStats, PoolTenantStats } from './pool-types.js';
 
-/** Writes the sizes where the results begin. Returns -1, which tells the core that the sizes are in the area. */
+/**
+ * Writes the sizes at the beginning of the results. Returns -1, which tells the core that the sizes are in the area.
+ */
 export function writeSizes(area: KeyArea, bytes: ArrayLike<number>, minBytes = 0): number {
   if (typeof bytes === 'string') checkBytes(bytes, minBytes, 0);
   if (bytes?.length !== area.count)
@@ -14,7 +16,7 @@ export function writeSizes(area: KeyArea, bytes: ArrayLike<number>, minBytes = 0
   return -1;
 }
 
-/** Writes numbers of tenants, of so many, from address `start` on. */
+/** Writes tenant numbers below `tenantCount` from address `start` on. */
 export function writeTenants(area: KeyArea, tenants: ArrayLike<number>, start: number, tenantCount: number): void {
   if (tenants.length !== area.count) throw new ArgumentError(`${area.count} keys and ${tenants.length} tenants`);
   const out = area.u8;
@@ -25,7 +27,8 @@ export function writeTenants(area: KeyArea, tenants: ArrayLike<number>, start: n
 }
 
 /**
- * Writes offsets, which ascend from above `above`, from index `start` of the area's f64 view on; returns the last one.
+ * Writes offsets, which must ascend and exceed `above`, from index `start` of the area's f64 view on; returns the last
+ * one.
  */
 export function writeOffsets(
   area: KeyArea,
@@ -49,7 +52,7 @@ export function writeOffsets(
   return last;
 }
 
-/** What `poolVerify` has found broken, by its number. */
+/** Findings of `poolVerify`, by number. */
 export const BROKEN_INVARIANTS = [
   'holds',
   'blocks leave gaps, overlap or are badly linked',
@@ -65,7 +68,7 @@ export const BROKEN_INVARIANTS = [
   'another tenant has taken a page of one that was not above its minimum',
 ];
 
-/** The numbers that `poolStats` writes. */
+/** Decodes the numbers that `poolStats` writes. */
 export function statsFrom(values: readonly number[]): PoolAllocatorStats {
   const [entries, usedBytes, freeBytes, inQuarantine, held, capacityBytes, evictions, earlyReuses, pinned, largest] =
     values as StatValues;
@@ -84,7 +87,7 @@ export function statsFrom(values: readonly number[]): PoolAllocatorStats {
   };
 }
 
-/** The numbers that `poolTenantStats` writes. */
+/** Decodes the numbers that `poolTenantStats` writes. */
 export function tenantStatsFrom(values: readonly number[]): PoolTenantStats {
   const [entries, usedBytes, minBytes, maxBytes, evictions] = values as TenantStatValues;
   return { entries, usedBytes, minBytes, maxBytes, evictions };

@@ -18,12 +18,12 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
 ]);
 const TENANT_NAMES: ReadonlySet<string> = new Set(['minBytes', 'maxBytes']);
 
-/** Options of a pool, complete and checked. The capacity is a multiple of the alignment. */
+/** Complete and validated options of a pool. The capacity is a multiple of the alignment. */
 type PoolSettings = Required<Omit<PoolAllocatorOptions, 'core' | 'tenants'>> & {
   readonly tenants: readonly Required<PoolTenant>[];
 };
 
-/** Throws `ArgumentError` for invalid options of a pool. */
+/** Validates the options of a pool. Throws `ArgumentError`. */
 export function settingsOf(options: PoolAllocatorOptions): PoolSettings {
   if (typeof options !== 'object' || options === null) {
     throw new ArgumentError(`PoolAllocator: needs options, such as { capacityBytes: 2 ** 30 }, got ${String(options)}`);
@@ -88,7 +88,7 @@ function tenantsOf(tenants: readonly PoolTenant[] = [], capacityBytes: number): 
 }
 
 /**
- * Packs a request for the core into one number, without its tenant. Throws `ArgumentError` for invalid ones.
+ * Packs a request for the core, without its tenant, into one number. Throws `ArgumentError` for an invalid request.
  *
  *     [caller: 27 bits][ends elsewhere][begins][continues][hint: 2 bits]
  */
@@ -116,12 +116,12 @@ function checkInteger(name: string, value: number, min: number): void {
   throw new ArgumentError(`${name} must be an integer from ${min} on, got ${String(value)}`);
 }
 
-/** Whether it is an integer of `min` to `max`. */
+/** Whether the value is an integer from `min` to `max`. */
 export function isInteger(value: number, min: number, max: number): boolean {
   return Number.isSafeInteger(value) && value >= min && value <= max;
 }
 
-/** Throws `ArgumentError` unless it is the number of one of so many tenants. */
+/** Throws `ArgumentError` unless the value is a tenant number below `count`. */
 export function checkTenant(tenant: number, count: number): void {
   if (isInteger(tenant, 0, count - 1)) return;
   throw new ArgumentError(`tenant must be the number of one of ${count} tenants, from 0 on, got ${String(tenant)}`);

@@ -5,32 +5,32 @@ import type { PagePriority } from '../binding/page-priority.js';
 export type { EvictionPolicy, PagePriority };
 
 /**
- * What a caller knows about the future of a request's pages, from 0 to 3. The policy learns the meaning of each hint
- * from later uses of its pages, so that wrong hints cost little. `open` is 1: more of this conversation will follow.
- * `closed` is 2: the conversation is over. 0: no hint. 3: free for callers' own meaning.
+ * A hint about the future of a request's pages, from 0 to 3. The policy learns the meaning of each hint from later uses
+ * of its pages, so wrong hints cost little. `open` is 1: more of this conversation will follow. `closed` is 2: the
+ * conversation is over. 0: no hint. 3: available for a meaning of the caller's own.
  */
 export type RequestHint = 'open' | 'closed' | 0 | 1 | 2 | 3;
 
 /**
- * Facts about the request that a call belongs to; the policy `yield` uses them. The keys of a call are in the order of
- * a prefix, its head first.
+ * Facts about the request that a call belongs to, used by the policy `yield`. The keys of a call are in the order of a
+ * prefix, its head first.
  */
 export interface RequestOptions {
   readonly hint?: RequestHint;
   /**
-   * Number of the caller, from 0 (default) to 2^27 - 1: of a connection, a thread or a process that makes one request
-   * at a time. Numbers that differ by a multiple of 64 (for a store, of 32) are one caller. An attached client is
-   * always one caller.
+   * Number of the caller, from 0 (default) to 2^27 - 1: a connection, thread or process that makes one request at a
+   * time. Numbers that differ by a multiple of 64 (for a store, 32) are one caller. An attached client is always one
+   * caller.
    */
   readonly caller?: number;
   /**
-   * Whether this call continues the request of the caller's last call. Default: a write after a read does, and so does
-   * a call after one of the same kind that was as long as the longest of that kind (a slice), unless its first page was
-   * in that request.
+   * Whether this call continues the request of the caller's last call. By default, a write continues a preceding read,
+   * and a call continues one of the same kind that was as long as the longest of that kind (a slice), unless its first
+   * page was already in that request.
    */
   readonly continues?: boolean;
   /**
-   * Whether the request's last pages are in other pools, so that none of this call counts as its last one. Default:
+   * Whether the request's last pages are in other pools, so that no page of this call counts as its last. Default:
    * false. Stores ignore it.
    */
   readonly endsElsewhere?: boolean;
@@ -39,8 +39,8 @@ export interface RequestOptions {
 /** {@link RequestOptions} of a pool with tenants. */
 export interface PoolRequestOptions extends RequestOptions {
   /**
-   * Number of the tenant whose request it is: of new pages, and whose order of eviction learns of pages that are not
-   * there. Default: 0. Pages that are there belong to the tenant that they were published for.
+   * Number of the tenant that makes the request: owner of new pages, and the tenant whose order of eviction learns of
+   * missing pages. Default: 0. Existing pages keep the tenant that they were published for.
    */
   readonly tenant?: number | undefined;
 }
@@ -49,8 +49,8 @@ export interface PoolRequestOptions extends RequestOptions {
 export interface PublishRequest extends RequestOptions {
   /**
    * When the pages are evicted from this pool: `low` before all others, `high` after all others, each the least
-   * recently used first; `high` ones take at most half of the pool, or of their tenant's maximum. The latest publish
-   * says it, also of a page that is there. Default: `normal`.
+   * recently used first; `high` pages take at most half of the pool, or of their tenant's maximum. The latest publish
+   * decides, also for an existing page. Default: `normal`.
    */
   readonly priority?: PagePriority | undefined;
 }
@@ -60,16 +60,16 @@ export interface PoolPublishOptions extends PoolRequestOptions, PublishRequest {
 
 /** Quota of one tenant of a pool; its pages count with their padding. */
 export interface PoolTenant {
-  /** Bytes that other tenants leave it, to within one page. Default: 0. */
+  /** Bytes guaranteed against other tenants, to within one page. Default: 0. */
   readonly minBytes?: number;
-  /** Most bytes that it takes; a larger page is refused. Default: the capacity. */
+  /** Most bytes of the tenant's pages; a larger page is refused. Default: the capacity. */
   readonly maxBytes?: number;
 }
 
 /** Statistics of one tenant of a pool. */
 export interface PoolTenantStats {
   readonly entries: number;
-  /** Bytes of its pages with their padding, those included that were removed and are still pinned. */
+  /** Bytes of its pages with their padding, including pages that were removed and are still pinned. */
   readonly usedBytes: number;
   readonly minBytes: number;
   readonly maxBytes: number;
@@ -79,7 +79,7 @@ export interface PoolTenantStats {
 export interface PoolAllocatorOptions extends CoreOptions {
   readonly capacityBytes: number;
   readonly policy?: EvictionPolicy;
-  /** Milliseconds for which a range is withheld after its page has gone. Default: 0. */
+  /** Milliseconds for which a range is withheld after its page is gone. Default: 0. */
   readonly quarantineMs?: number;
   /**
    * Most bytes that are withheld; beyond that, the oldest range is reused early. Default: a sixteenth of the capacity.
@@ -88,10 +88,9 @@ export interface PoolAllocatorOptions extends CoreOptions {
   /** Whether the quarantine is never cut short: at its limit, nothing more is evicted, and publishing is refused. */
   readonly neverReuseEarly?: boolean;
   /**
-   * Whether a normal page is refused when it would evict one that its own request has published or used. What stays of
-   * a request that is longer than the pool then is its head, and not its end, which is useless without it. Of one
-   * request are the keys of one call, a call that `continues`, and a publish after a lookup of the same caller.
-   * Default: false.
+   * Whether a normal page is refused if it would evict one that its own request has published or used. Then the head of
+   * a request longer than the pool stays, instead of its end, which is useless without the head. One request comprises
+   * the keys of one call, a call that `continues`, and a publish after a lookup by the same caller. Default: false.
    */
   readonly keepsHeads?: boolean;
   /** Segment size: no page crosses a multiple of it. It must be a multiple of the alignment. Default: the capacity. */
@@ -99,13 +98,13 @@ export interface PoolAllocatorOptions extends CoreOptions {
   /** The alignment of offsets and sizes, a power of two. Default: 1. */
   readonly alignmentBytes?: number;
   /**
-   * Tenants 1, 2 and so on, at most 255; their minima are at most the capacity together. Tenant 0 is always there, and
-   * has neither a minimum nor a maximum. Default: no further ones.
+   * Tenants 1, 2 and so on, at most 255; their minima together must not exceed the capacity. Tenant 0 always exists,
+   * and has neither a minimum nor a maximum. Default: none.
    */
   readonly tenants?: readonly PoolTenant[];
 }
 
-/** Where a page now lies, and which pages were evicted for it. */
+/** Place of a page, and the pages evicted for it. */
 export interface Placement {
   readonly offset: number;
   /** A small number that belongs to the page while it is in the pool, and is reused afterwards. */
@@ -113,7 +112,7 @@ export interface Placement {
   readonly evicted: string[];
 }
 
-/** Where the pages of a batch have been put, one element a key. */
+/** Places of the pages of a batch, one element per key. */
 export interface BatchPlacement {
   /** The offset of each page; -1 if it was refused, or has left the pool again by the end of the batch. */
   readonly offsets: Float64Array;
@@ -134,9 +133,9 @@ export interface PageLocation {
   readonly slot: number;
 }
 
-/** Where the pages of a batch are, one element a key. */
+/** Locations of the pages of a batch, one element per key. */
 export interface BatchLookup {
-  /** The offset of each page; -1 for a miss, here and in the two columns below. */
+  /** The offset of each page; -1 for a miss, as in the two columns below. */
   readonly offsets: Float64Array;
   readonly bytes: Float64Array;
   readonly slots: Int32Array;

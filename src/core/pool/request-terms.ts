@@ -9,13 +9,15 @@ import type { RequestHint } from './pool-types.js';
 
 /** The largest number that a caller may have. */
 export const CALLER_MAX = 2 ** 27 - 1;
-/** The number of a store's callers; larger caller numbers are taken modulo this. */
+/** Number of caller numbers of a store; larger ones are taken modulo this. */
 export const STORE_CALLERS_COUNT = 32;
-/** The number of callers, from STORE_CALLERS_COUNT on, for calls whose caller has another call in progress. */
+/**
+ * Number of further caller numbers, from STORE_CALLERS_COUNT on, for calls whose caller has another call in progress.
+ */
 export const CONCURRENT_CALLERS_COUNT = 30;
-/** The caller of reads that other nodes report. */
+/** Caller number of reads reported by other nodes. */
 export const REPORTS_CALLER = 62;
-/** The caller of pages that are filled from elsewhere. */
+/** Caller number of pages that are filled from elsewhere. */
 export const FILLS_CALLER = 63;
 
 const NUMBERS: ReadonlyMap<unknown, number> = new Map<RequestHint, number>([
@@ -28,7 +30,7 @@ const NUMBERS: ReadonlyMap<unknown, number> = new Map<RequestHint, number>([
 ]);
 
 /**
- * The number of a hint, 0 to 3, as pools and peers have it; 0 for undefined. Throws `ArgumentError` for an invalid
+ * The number of a hint, 0 to 3, as used by pools and peers; 0 for undefined. Throws `ArgumentError` for an invalid
  * hint.
  */
 export function hintNumber(hint: RequestHint | undefined = 0): 0 | 1 | 2 | 3 {

@@ -8,7 +8,7 @@ import type { RingPoints } from '../binding/ring-points.js';
 
 const OPTION_NAMES: ReadonlySet<string> = new Set(['core']);
 
-/** The index in batch results that stands for no node, when a key has fewer owners than were asked for. */
+/** Stands for no node in batch results, if a key has fewer owners than requested. */
 export const NO_NODE = 0xffffffff;
 
 /**
@@ -29,14 +29,14 @@ export class ConsistentHashRing {
   /** @internal */
   protected readonly core: Core;
   /**
-   * The points, which must be freed even if the ring is collected without being freed; `points` is undefined after
-   * {@link free}.
+   * The points, which must be freed even if the ring is garbage-collected first; `points` is undefined after {@link
+   * free}.
    */
   private readonly held: { points: RingPoints | undefined };
 
   /**
-   * `vnodes`: default 160, as for nodes; all rings of a cluster must have the same number. Throws `ArgumentError` when
-   * it is not an integer of at least 1.
+   * `vnodes`: default 160, as for nodes; all rings of a cluster must use the same number. Throws `ArgumentError` unless
+   * it is an integer of at least 1.
    */
   constructor(vnodes = VNODES_DEFAULT_COUNT, options: CoreOptions = {}) {
     if (!Number.isSafeInteger(vnodes) || vnodes < 1 || vnodes > RING_MAX_POINTS) {
@@ -59,9 +59,9 @@ export class ConsistentHashRing {
   }
 
   /**
-   * Replaces the nodes; order and duplicates do not matter. With `zones`, zone by node id, the further owners of a key
-   * are in zones other than those of the owners before, as far as there are any; nodes that it leaves out are in one
-   * zone of their own. The first owner is the same without zones. Throws `ArgumentError` before anything has changed.
+   * Replaces the nodes; order and duplicates do not matter. With `zones` (zone by node id), each further owner of a key
+   * is in another zone than the owners before it, as far as possible; nodes missing from `zones` share one extra zone.
+   * The first owner does not depend on zones. Throws `ArgumentError` before anything changes.
    */
   setNodes(nodeIds: readonly string[], zones?: ReadonlyMap<string, string>): void {
     if (zones !== undefined) checkZones(zones);
@@ -94,14 +94,14 @@ export class ConsistentHashRing {
   }
 
   /**
-   * For each key `n` indices into {@link nodes}, its owners in the order of {@link getNodes}, then {@link NO_NODE}; the
-   * caller owns the array.
+   * For each key, `n` indices into {@link nodes}: its owners in the order of {@link getNodes}, then {@link NO_NODE}.
+   * The caller owns the array.
    */
   getNodesBatch(keys: Keys, n: number): Uint32Array {
     return this.ownersAt((resultBytes) => this.writePositions(keys, resultBytes), n);
   }
 
-  /** Like {@link getNodesBatch}, but clockwise whatever the zones are. */
+  /** Like {@link getNodesBatch}, but clockwise, ignoring zones. */
   getNextNodesBatch(keys: Keys, n: number): Uint32Array {
     return this.ownersAt((resultBytes) => this.writePositions(keys, resultBytes), n, 1);
   }
@@ -116,7 +116,7 @@ export class ConsistentHashRing {
   }
 
   /**
-   * The owners at the positions that `write` writes into the area of the core, with room for `resultBytes` for each.
+   * The owners at the positions that `write` writes into the core's area, with room for `resultBytes` per key.
    *
    * @internal
    */
@@ -136,7 +136,7 @@ export class ConsistentHashRing {
   }
 
   /**
-   * Writes where the keys stand on this ring.
+   * Writes the positions of the keys on this ring.
    *
    * @internal
    */
@@ -152,7 +152,7 @@ export class ConsistentHashRing {
   }
 }
 
-/** Widens rows of `from` entries to `to` entries, filled up with {@link NO_NODE}. */
+/** Widens rows of `from` entries to `to` entries, padded with {@link NO_NODE}. */
 function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
   const wide = new Uint32Array((rows.length / from) * to).fill(NO_NODE);
   for (let row = 0; row * from < rows.length; row++) {
@@ -162,8 +162,8 @@ function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
 }
 
 /**
- * Checks a list of node ids. Text in its place is refused: it is a sequence too, and each of its characters would
- * become a node.
+ * Checks a list of node ids. A string instead of a list is refused: it is iterable, too, and each of its characters
+ * would become a node.
  */
 function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
   const isSequence = typeof nodeIds === 'object' && nodeIds !== null && Symbol.iterator in nodeIds;
@@ -191,7 +191,9 @@ function checkZones(zones: ReadonlyMap<string, string>): void {
   }
 }
 
-/** Sorts the ids and removes duplicates. A list that is sorted already, like that of a former ring, is only checked. */
+/**
+ * Sorts the ids and removes duplicates. A list that is already sorted, such as that of a former ring, is only checked.
+ */
 function sortedDistinct(nodeIds: readonly string[]): readonly string[] {
   for (let i = 1; i < nodeIds.length; i++) {
     if (compareCodePoints(nodeIds[i - 1] as string, nodeIds[i] as string) >= 0) {
@@ -201,7 +203,7 @@ function sortedDistinct(nodeIds: readonly string[]): readonly string[] {
   return nodeIds;
 }
 
-/** Compares by UTF-8 bytes, which is the order of code points; JavaScript's own order differs beyond U+D7FF. */
+/** Compares by UTF-8 bytes, which is the order of code points; JavaScript's string order differs beyond U+D7FF. */
 function compareCodePoints(a: string, b: string): number {
   const end = Math.min(a.length, b.length);
   for (let i = 0; i < end; i++) {

@@ -8,7 +8,7 @@ import { SparseLog } from '../../base/environment/sparse-log.js';
 import { ConfigError } from '../../base/errors.js';
 import { distrustOfFolder } from '../../disk/folder/directory-lock.js';
 
-/** Nobody but the user of this process, and root, reads who has done what. */
+/** Only the user of this process, and root, may read the audit log. */
 const FILE_MODE = 0o600;
 
 const LINE_FEED = 10;
@@ -16,33 +16,33 @@ const LINE_FEED = 10;
 interface Opened {
   readonly file: OpenFile;
   readonly identity: string;
-  /** Whether what is there ends within a line, as after a crash on a full disk. */
+  /** Whether the file ends within a line, for example after a crash on a full disk. */
   isWithinLine: boolean;
 }
 
-/** The longest text of a line, in characters; what is beyond is cut off. */
+/** Longest text in a line, in characters; the rest is cut off. */
 const TEXT_MAX_CHARACTERS = 128;
 
 const DETAIL_MAX_CHARACTERS = 256;
 
-/** What a line says beside its event. */
+/** Fields of a line in addition to those of its event. */
 interface AuditLineFacts {
   /**
-   * Counts the lines of this start of the node: one that is missing was lost or removed, one that is there twice was
-   * written again after a failure.
+   * Sequence number of the line since this start of the node: a missing number means a lost or removed line, a repeated
+   * one means a line that was written again after a failure.
    */
   readonly seq: number;
   /** Milliseconds since 1970. */
   readonly wallMs: number;
   readonly nodeId: string;
-  /** Events of its kind that the line stands for, of which it describes the last. */
+  /** Number of events of this kind that the line stands for; it describes the last one. */
   readonly count: number;
 }
 
-/** Bytes of lines that wait while the file cannot be written; further ones are lost. */
+/** Bytes of lines that wait while the file cannot be written; further lines are lost. */
 const WAITING_MAX_BYTES = 1024 * 1024;
 const RETRY_MS = 1000;
-/** Time that the last lines have when the node closes. */
+/** Time to write the last lines when the node closes. */
 const LAST_LINES_TIMEOUT_MS = 1000;
 
 export interface AuditLogOptions {
@@ -52,8 +52,8 @@ export interface AuditLogOptions {
 }
 
 /**
- * The audit log of a node: who has done what at its doors, and who was refused, one line each. Nothing waits for its
- * file.
+ * The audit log of a node: who did what at its doors, and who was refused, one line per event or group of events.
+ * Nothing waits for its file.
  */
 export class AuditLog implements AuditSink {
   readonly #options: AuditLogOptions;
@@ -63,7 +63,7 @@ export class AuditLog implements AuditSink {
   #waiting: string[] = [];
   #waitingBytes = 0;
   #lastSeq = 0;
-  /** Lines that were lost and are not mentioned in the file yet. */
+  /** Lost lines that the file does not mention yet. */
   #lostCount = 0;
   #isFailing = false;
   #isWriting = false;
@@ -91,7 +91,7 @@ export class AuditLog implements AuditSink {
     this.#events.record(event, count);
   }
 
-  /** Writes what waits, if the file answers soon, and closes it. Idempotent. */
+  /** Writes waiting lines, if the file answers soon, and closes it. Idempotent. */
   async close(): Promise<void> {
     if (this.#isClosing) return;
     this.#isClosing = true;
@@ -119,7 +119,7 @@ export class AuditLog implements AuditSink {
     if (!this.#isWriting) this.#writing = this.#write();
   }
 
-  /** Writes lines until none wait. When the log closes, it gives up at the first failure. */
+  /** Writes lines until none wait. While the log closes, it gives up at the first failure. */
   async #write(): Promise<void> {
     this.#isWriting = true;
     while (this.#waiting.length > 0) {
@@ -169,7 +169,7 @@ export class AuditLog implements AuditSink {
   }
 }
 
-/** One line: a JSON object of ASCII, which no text in it can end. */
+/** Formats one line: a JSON object in ASCII, so that no text in it can end the line. */
 function auditLine(
   { action, door, outcome, actor, namespace, reason, detail }: AuditEvent,
   facts: AuditLineFacts,
@@ -200,14 +200,16 @@ function short(text: string | undefined, maxCharacters = TEXT_MAX_CHARACTERS): s
   return text !== undefined && text.length > maxCharacters ? `${text.slice(0, maxCharacters)}…` : text;
 }
 
-/** Terminals and programs for lines know line ends and directions of writing beyond ASCII, too. */
+/**
+ * Escapes a character, because terminals and line-based programs also know line ends and text directions beyond ASCII.
+ */
 function escaped(character: string): string {
   return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
 }
 
 /**
- * The file of an audit log, to which lines are appended. When its path leads elsewhere or nowhere, because somebody has
- * renamed or removed the file, a new one is made there: that is all that programs need which rotate logs.
+ * The file of an audit log, to which lines are appended. If the file at the path was renamed or removed, a new one is
+ * created there, which is all that log rotation needs.
  */
 class AuditFile {
   readonly #path: string;
@@ -215,8 +217,8 @@ class AuditFile {
   #opened: Opened;
 
   /**
-   * Opens the file, and makes it and its folder if they are missing. Throws {@link ConfigError} unless this node can
-   * append to it, and nobody could have put it there but the user of this process or root.
+   * Opens the file; creates it and its folder if they are missing. Throws {@link ConfigError} unless this node can
+   * append to it, and only the user of this process or root can have put it there.
    */
   static async open(path: string, files: Files): Promise<AuditFile> {
     try {
@@ -237,9 +239,9 @@ class AuditFile {
   }
 
   /**
-   * Appends lines from the offset `from` on, of which those before have been appended. Resolves with the offset up to
-   * which they are in the file now. If a new file was made meanwhile, that begins with a whole line. Rejects with the
-   * error of the system, or why the file at the path cannot be used.
+   * Appends lines from the offset `from`; those before it were appended earlier. Resolves with the offset up to which
+   * they are in the file now. A new file always begins with a complete line. Rejects with the error of the system, or
+   * with the reason why the file at the path cannot be used.
    */
   async append(lines: Buffer, from: number): Promise<number> {
     let start = from;

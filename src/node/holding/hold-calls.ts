@@ -26,18 +26,18 @@ import { DataLocation } from '../../types.js';
 /** The calls by which nodes hold pages for each other; PROTOCOL.md beside this file describes their fields. */
 const HoldMethod = { hold: 'pages.hold', release: 'pages.release' } as const;
 
-/** The outcomes by their numbers in an answer. */
+/** The outcomes, indexed by their numbers in an answer. */
 const OUTCOMES = ['absent', 'held', 'later', 'outdated', 'too_large', 'busy'] as const;
 const HELD = OUTCOMES.indexOf('held');
 
 export interface HoldCallsOptions {
   readonly rpc: RpcClient;
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
-  /** This node's id, by which the others tell askers apart. */
+  /** This node's id, which identifies it as the asker. */
   readonly nodeId: string;
 }
 
-/** Asks other nodes to hold pages, and answers the same request of others. */
+/** Asks other nodes to hold pages, and answers such requests from them. */
 export class HoldCalls implements OtherHolders {
   readonly #options: HoldCallsOptions;
 
@@ -45,7 +45,7 @@ export class HoldCalls implements OtherHolders {
     this.#options = options;
   }
 
-  /** Answers other nodes with what `held` does. A malformed request is refused as a whole. */
+  /** Answers other nodes by calling `held`. A malformed request is refused as a whole. */
   handle(server: RpcServer, held: Pick<HeldPages, 'hold' | 'release'>): void {
     server.handle(HoldMethod.hold, async (params) => {
       const request = readRequest(asFields(params));

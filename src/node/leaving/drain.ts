@@ -16,13 +16,13 @@ import { HOLD_RULES } from '../../store/holding/hold-rules.js';
 /** The call that drains a node; DRAIN.md beside this file describes its fields. */
 export const DRAIN_METHOD = 'node.drain';
 
-/** The states of a node that is drained, in the order in which it passes through them. */
+/** States of a draining node, in order. */
 export const DRAIN_STATES = ['serving', 'handing_over', 'writing', 'leaving', 'drained'] as const;
 
-/** How far a node is on its way out of the cluster. */
+/** How far a node has come in leaving the cluster. */
 export type DrainState = (typeof DRAIN_STATES)[number];
 
-/** The progress of a node that is drained. */
+/** The progress of a draining node. */
 export interface DrainProgress {
   readonly node_id: string;
   readonly state: DrainState;
@@ -42,18 +42,18 @@ export interface DrainParts {
   readonly wantedKeys: () => readonly string[];
   readonly statements: Pick<PageStatements, 'locationsOf' | 'tiersOf'>;
   readonly otherNodes: () => readonly string[];
-  /** The other nodes that keep pages for others: they are asked first. */
+  /** Ids of the storage nodes, which are asked first. */
   readonly storageNodes: () => readonly string[];
   /** Pages that wait to be placed on storage nodes. */
   readonly unplacedPages: () => number;
-  /** Other nodes report their reads at most so long afterwards. */
+  /** Longest time after which other nodes report their reads. */
   readonly reportsLateMs: number;
   readonly holders: Pick<OtherHolders, 'ask'>;
   readonly stopPublishing: () => void;
   readonly diskQueueBytes: () => number;
   /** Tells the other nodes that this one leaves. */
   readonly leave: () => Promise<void>;
-  /** After leaving, the node goes on serving for so long, for readers that have not heard of it yet. */
+  /** Time for which the node goes on serving after leaving, for readers that have not heard of it yet. */
   readonly lingerMs: number;
   readonly env: Pick<Environment, 'clock' | 'log'>;
 }
@@ -61,12 +61,12 @@ export interface DrainParts {
 const POLL_MS = 20;
 
 /**
- * Takes a node out of its cluster so that the other nodes keep the pages that they have recently read from it. The node
+ * Takes a node out of its cluster so that other nodes keep the pages that they have recently read from it. The node
  * stops publishing, asks other nodes to copy the pages that they want, waits until its disk is written, leaves, and
- * goes on serving for a while. The program then decides what becomes of the node.
+ * serves for a while longer. The program then decides what to do with the node.
  */
 export class Drain {
-  /** Resolves when the node has left; never without {@link start}. */
+  /** Resolves when the node has left; only after {@link start}. */
   readonly drained: Promise<void>;
   readonly #parts: DrainParts;
   #resolve: () => void = () => {};
@@ -101,8 +101,8 @@ export class Drain {
   }
 
   /**
-   * Begins to drain the node, if that has not begun, and returns the progress. After `timeoutMs` the node leaves with
-   * what has been handed over by then.
+   * Starts draining the node, unless it is already draining, and returns the progress. After `timeoutMs` the node
+   * leaves with the pages handed over by then.
    */
   start(timeoutMs = DRAIN_TIMEOUT_MS): DrainProgress {
     if (!this.isDraining && !this.#isClosed) {
@@ -112,10 +112,7 @@ export class Drain {
     return this.progress();
   }
 
-  /**
-   * Ends a drain in progress with what has been done. Resolves when it has ended, and with it the request to another
-   * node that is in progress.
-   */
+  /** Cuts a drain in progress short. Resolves when it has ended, including its current request to another node. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#endPause();
@@ -171,7 +168,8 @@ export class Drain {
   }
 
   /**
-   * Hands one request's pages over: nodes take turns, and pages that a node does not take are offered to the next one.
+   * Hands over the pages of one request: nodes take turns, and pages that a node does not take are offered to the next
+   * one.
    */
   async #handOverOnce(request: readonly string[], turn: number, untilMs: number): Promise<void> {
     let left = request;
@@ -187,7 +185,7 @@ export class Drain {
   }
 
   /**
-   * Asks a node to hold those pages that are still here; returns the keys of the ones that it has. It reads them
+   * Asks a node to hold those pages that are still here; returns the keys of the pages that it then has. It reads them
    * without asking the directory, so pages that no directory owner has accepted are left out.
    */
   async #ask(nodeId: string, keys: readonly string[], timeoutMs: number): Promise<Set<string>> {

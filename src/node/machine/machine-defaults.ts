@@ -1,6 +1,6 @@
 /**
- * The classes that programs can make by themselves. Without an environment, they use the real machine; everything below
- * takes the environment that it is given.
+ * Classes that programs can create on their own. Without an environment they use the real machine; everything below
+ * them takes the environment that it is given.
  */
 import type { Environment } from '../../base/environment/environment.js';
 import { ArgumentError } from '../../base/errors.js';
@@ -26,7 +26,7 @@ import type { Transport } from '../../transport/contract/transport.js';
 import { createTransport as createTransportOf, type TransportConfig } from '../../transport/create-transport.js';
 import type { NodeInfo } from '../../types.js';
 
-/** The source of time, randomness, connections and everything else outside of the program. */
+/** Source of time, randomness, connections and everything else outside the program. */
 export interface EnvironmentOption {
   /** Default: the real machine. */
   readonly env?: Environment;
@@ -43,9 +43,9 @@ function withEnvironment<Options extends EnvironmentOption>(options: Options): O
 export interface RpcServerOptions extends Omit<RpcServerOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Answers calls of the control plane. A peer that breaks the protocol loses its connection, and nothing worse happens;
- * each case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment, the server answers
- * only peers that have proved to know one.
+ * Answers calls of the control plane. A peer that breaks the protocol loses its connection, and nothing else happens;
+ * `meshcache_rpc_errors_total` counts such cases by kind. With secrets in its environment, the server answers only
+ * peers that have proved to know one.
  */
 export class RpcServer extends RpcServerOf {
   /** Throws `ArgumentError` for an invalid host or port. */
@@ -58,11 +58,11 @@ export class RpcServer extends RpcServerOf {
 export interface RpcClientOptions extends Omit<RpcClientOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Calls methods of `RpcServer`s: one connection an endpoint, opened on demand, used for all calls at once.
+ * Calls methods of `RpcServer`s over one connection per endpoint, opened on demand and shared by all calls.
  *
- * An endpoint that cannot be reached costs one deadline: afterwards calls to it reject at once, and after
- * RPC_RETRY_AFTER_MS one of them tries again. Idle connections and timers do not keep the process alive; a call under
- * way does, until its deadline at the latest.
+ * An unreachable endpoint costs one deadline: afterwards calls to it reject at once, and after RPC_RETRY_AFTER_MS one
+ * of them tries again. Idle connections and timers do not keep the process alive; a call in progress does, at most
+ * until its deadline.
  */
 export class RpcClient extends RpcClientOf {
   constructor(options: RpcClientOptions = {}) {
@@ -70,15 +70,16 @@ export class RpcClient extends RpcClientOf {
   }
 }
 
-/** The options of a {@link DirectoryClient} beside its ring. */
+/** The options of a {@link DirectoryClient}, apart from its ring. */
 export interface DirectoryClientOptions extends Omit<DirectoryClientOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Asks and tells the shards of a key's owners: one request an owner and batch. A shard that does not answer is a miss
- * or false, never an exception; only wrong arguments throw (`ArgumentError`), before anything is sent.
+ * Queries and updates the shards of each key's owners: one request per owner and batch. A shard that does not answer
+ * counts as a miss or false, never as an exception; only invalid arguments throw (`ArgumentError`), before anything is
+ * sent.
  *
- * The client owns the node's statement counter: every `put`, `announce` and `delete` is ordered by it, so that a delete
- * that arrives late leaves what was put after it.
+ * The client owns the node's statement counter, which orders every `put`, `announce` and `delete`, so that a late
+ * delete does not remove what was put after it.
  */
 export class DirectoryClient extends DirectoryClientOf {
   constructor(ring: OwnerRing, resolveControl: ResolveControl, replicas: number, options: DirectoryClientOptions = {}) {
@@ -86,12 +87,12 @@ export class DirectoryClient extends DirectoryClientOf {
   }
 }
 
-/** The times of a {@link DiscoveryServer}; its members use the same. */
+/** Timing options of a {@link DiscoveryServer}; its members must use the same ones. */
 export interface DiscoveryServerOptions extends Omit<DiscoveryServerOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
  * A discovery master: it lists nodes while their heartbeats arrive, and informs all of them at once of changes. It
- * keeps nothing on disk; after a restart its members register again by themselves.
+ * stores nothing on disk; after a restart its members register again on their own.
  */
 export class DiscoveryServer extends DiscoveryServerOf {
   /** Throws `ArgumentError` for an invalid host, port or time. */
@@ -100,26 +101,24 @@ export class DiscoveryServer extends DiscoveryServerOf {
   }
 }
 
-/** The callbacks and times of a {@link DiscoveryClient}. */
+/** The callbacks and timing of a {@link DiscoveryClient}. */
 export interface DiscoveryClientOptions extends Omit<DiscoveryClientOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Registers a node with every master, and keeps the list of all members. This node is always one of them. While no
- * master answers, the members stay as they were.
+ * Registers a node with every master and keeps the list of all members, which always includes this node. While no
+ * master answers, the list stays unchanged.
  */
 export class DiscoveryClient extends DiscoveryClientOf {
-  /**
-   * `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for an invalid time.
-   */
+  /** `addr`: one or more comma-separated `host:port`. Throws `ConfigError`, and `ArgumentError` for an invalid time. */
   constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions = {}) {
     super(addr, nodeInfo, withEnvironment(options));
   }
 }
 
 /**
- * The transport that is asked for where it is possible, else TCP; says which and why, once, in the log and in the gauge
- * `meshcache_transport_info`. Other metrics follow its statistics. Throws `ConfigError` when it cannot listen, and for
- * a device, port or GID that is asked for by name on a machine with RDMA that does not have it.
+ * Creates the requested transport if possible, else TCP; reports which one and why, once, in the log and in the gauge
+ * `meshcache_transport_info`. Other metrics follow its statistics. Throws `ConfigError` if it cannot listen, and if the
+ * configuration names a device, port or GID that a machine with RDMA does not have.
  */
 export function createTransport(config: TransportConfig, env: Environment = systemEnvironment()): Promise<Transport> {
   if (typeof config !== 'object' || config === null) {

@@ -4,16 +4,15 @@ import { shown } from '../../base/shown.js';
 import { DiskStore as DiskStoreOf, type DiskStoreOptions as DiskStoreOptionsOf } from '../../disk/disk-store.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 
-/** The options of {@link DiskStore.open} beside path and size. */
+/** The options of {@link DiskStore.open}, apart from path and size. */
 export interface DiskStoreOptions extends Omit<DiskStoreOptionsOf, 'env'> {
   /** Default: the real machine. */
   readonly env?: Environment;
 }
 
 /**
- * Keeps pages in a directory of the disk: at most `maxBytes`, everything included; the least recently used pages go
- * first. When the store is opened again, the pages are found in the same order of use; after a crash, the pages written
- * last may be missing.
+ * Keeps pages in a directory on disk: at most `maxBytes` in total; the least recently used pages are evicted first.
+ * After reopening, the pages have the same order of use; after a crash, the pages written last may be missing.
  */
 export class DiskStore extends DiskStoreOf {
   /**

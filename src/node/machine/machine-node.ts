@@ -1,4 +1,4 @@
-/** The parts of a node that programs can make by themselves. Without an environment, they use the real machine. */
+/** Parts of a node that programs can create on their own. Without an environment they use the real machine. */
 import type { Clock } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { RandomSource } from '../../base/environment/random.js';
@@ -23,7 +23,7 @@ import {
   type NodeRuntimeOptions as NodeRuntimeOptionsOf,
 } from '../runtime/node-runtime.js';
 
-/** The options of a {@link NodeRuntime} beside its configuration. */
+/** The options of a {@link NodeRuntime}, apart from its configuration. */
 export interface NodeRuntimeOptions extends Omit<NodeRuntimeOptionsOf, 'env'> {
   /** Default: the real machine. */
   readonly env?: Environment;
@@ -31,7 +31,7 @@ export interface NodeRuntimeOptions extends Omit<NodeRuntimeOptionsOf, 'env'> {
 
 /** One node without its pool: its transport, control plane, directory shard and membership. */
 export class NodeRuntime extends NodeRuntimeOf {
-  /** Makes an id that no other node has: `node-` and 64 random bits. */
+  /** Generates a unique node id: `node-` and 64 random bits. */
   static override generateNodeId(random: RandomSource = systemRandom): string {
     return NodeRuntimeOf.generateNodeId(random);
   }
@@ -41,32 +41,32 @@ export class NodeRuntime extends NodeRuntimeOf {
   }
 }
 
-/** The options of a {@link PublishedPool} beside its memory. */
+/** The options of a {@link PublishedPool}, apart from its memory. */
 export interface PublishedPoolOptions extends Omit<PublishedPoolOptionsOf, 'clock' | 'copyThreads'> {
-  /** Default: the real time. */
+  /** Default: the real clock. */
   readonly clock?: Clock;
-  /** @internal The threads that copy large pages. Default: those of the native addon. */
+  /** @internal Threads that copy large pages. Default: those of the native addon. */
   readonly copyThreads?: CopyThreads;
 }
 
 /** The pages of one node, in a range of host memory that peers may read. */
 export class PublishedPool extends PublishedPoolOf {
-  /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; peers need `rkey` to read them. */
+  /** The `capacity` bytes from `baseAddr` must lie in one live `HostRegion`; peers need `rkey` to read them. */
   constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions = {}) {
     const { clock = systemClock, copyThreads = nativeCopyThreads } = options;
     super(baseAddr, capacity, rkey, { ...options, clock, copyThreads });
   }
 }
 
-/** The options of `Metrics` beside the id of its node. */
+/** The options of `Metrics`, apart from the id of its node. */
 export interface MetricsOptions extends Omit<MetricsOptionsOf, 'clock' | 'host'> {
-  /** Default: the real time. */
+  /** Default: the real clock. */
   readonly clock?: Clock;
 }
 
 /**
- * One node's metrics: a registry of its own, whose samples are labelled with the node's id. It observes the event loop
- * until it is closed, which does not keep the process alive.
+ * One node's metrics: a registry of its own, whose samples are labelled with the node's id. Until it is closed, it
+ * observes the event loop, without keeping the process alive.
  */
 export class Metrics extends MetricsOf {
   constructor(nodeId: string, options: MetricsOptions = {}) {

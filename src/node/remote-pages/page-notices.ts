@@ -10,12 +10,12 @@ import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import { ReadReports, type ReportedRead } from './read-reports.js';
 
-/** A count in `read_counts`: u32 little endian. */
+/** Bytes of one count in `read_counts`: u32 little endian. */
 const COUNT_BYTES = 4;
 
-/** Handles notices of other nodes about pages of this one. */
+/** Handles notices from other nodes about this node's pages. */
 export interface PageNoticeHandler {
-  /** Called with pages that another node has read, in this order: the owner does not see one-sided reads itself. */
+  /** Called with pages that another node has read, in this order, because an owner does not see one-sided reads. */
   touch(reads: readonly ReportedRead[]): void;
   /** Called with pages that the directory listed but this node could not serve. */
   restate(keys: readonly string[]): Promise<void>;
@@ -28,15 +28,15 @@ export interface PageNoticesParts {
 }
 
 /**
- * Tells the owners of pages what became of reads (NOTICES.md beside this file), and answers the same notices of others.
- * Best effort: nobody waits for a notice. One notice of failed reads is on its way to an owner at a time; further ones
- * are dropped meanwhile, so that an owner in trouble is not flooded with them.
+ * Tells the owners of pages the results of reads (NOTICES.md beside this file), and handles the same notices from
+ * others. Best effort: nobody waits for a notice. At most one notice of failed reads is in flight to an owner; further
+ * ones are dropped meanwhile, so that an owner in trouble is not flooded with them.
  */
 export class PageNotices {
   readonly #rpc: RpcClient;
   readonly #endpointOf: (nodeId: string) => Endpoint | undefined;
   readonly #reports: ReadReports;
-  /** Owners to which a notice of failed reads is on its way. */
+  /** Owners to which a notice of failed reads is in flight. */
   readonly #underWay = new Set<string>();
 
   constructor({ rpc, endpointOf, env }: PageNoticesParts) {
@@ -47,14 +47,14 @@ export class PageNotices {
   }
 
   handle(server: RpcServer, handler: PageNoticeHandler): void {
-    // Copies of the keys: the handler keeps them.
+    // The keys are copied because the handler keeps them.
     server.handle('pool.touch', (params) => handler.touch(readsOf(asFields(params))));
     server.handle('pool.restate', (params) => handler.restate(readKeys(asFields(params), true)));
   }
 
   /**
-   * Reports pages of an owner that one call has read, in this order. The owner is told soon, so that its eviction keeps
-   * them.
+   * Reports pages of an owner that one call has read, in this order. The owner is told soon, so that its eviction
+   * policy knows about the use.
    */
   touched(nodeId: string, keys: readonly string[], hint: RequestHint = 0): void {
     this.#reports.add(nodeId, { keys, hint });
@@ -75,7 +75,7 @@ export class PageNotices {
     this.#reports.verify();
   }
 
-  /** Ends reporting: reads that have not been reported yet are dropped. */
+  /** Stops reporting: reads not reported yet are dropped. */
   close(): void {
     this.#reports.close();
   }
@@ -123,7 +123,7 @@ function readsOf(fields: Fields): ReportedRead[] {
   return reads;
 }
 
-/** A hint of a later version, which this one does not know, counts as none. */
+/** Treats a hint from a later version, which this version does not know, as none. */
 function knownHint(hint: number): RequestHint {
   return hint <= 3 ? (hint as RequestHint) : 0;
 }

@@ -11,14 +11,14 @@ import {
 } from '../../base/limits.js';
 import type { RequestHint } from '../../core/index.js';
 
-/** Pages of one owner that one call on another node has read, in the order of the call. */
+/** Pages of one owner that one call on another node has read, in the call's order. */
 export interface ReportedRead {
   readonly keys: readonly string[];
   readonly hint: RequestHint;
 }
 
 export interface ReadReportsParts {
-  /** Sends a report to an owner; rejects when that fails. */
+  /** Sends a report to an owner; rejects on failure. */
   readonly send: (nodeId: string, reads: readonly ReportedRead[]) => Promise<void>;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
@@ -26,7 +26,7 @@ export interface ReadReportsParts {
 
 /** A read that waits to be reported. */
 interface WaitingRead extends ReportedRead {
-  /** Characters of its keys together. */
+  /** Total characters of its keys. */
   readonly characters: number;
 }
 
@@ -35,7 +35,7 @@ interface OwnerReads {
   /** The waiting reads, the oldest first. */
   reads: WaitingRead[];
   keys: number;
-  /** The clock's time at which the oldest read is to be reported. */
+  /** Time of the clock at which the oldest read must be reported. */
   dueMs: number;
   isUnderWay: boolean;
   /** Cancels the timer of the next report; undefined when no timer runs. */
@@ -43,20 +43,17 @@ interface OwnerReads {
 }
 
 /**
- * Reports to owners which of their pages this node has read out of their memory, because owners do not see one-sided
- * reads. A report has the reads in order, and leaves READ_REPORT_DELAY_MS after its first read, or as soon as
- * READ_REPORT_FULL_KEYS wait; one report to an owner is in progress at a time. Best effort: reads that cannot be
- * reported are dropped and counted.
+ * Reports to owners which of their pages this node has read from their memory, because owners do not see one-sided
+ * reads. A report lists reads in order and is sent READ_REPORT_DELAY_MS after its first read, or as soon as
+ * READ_REPORT_FULL_KEYS wait; at most one report per owner is in flight. Best effort: reads that cannot be reported are
+ * dropped and counted.
  *
- * Accounting: `#waitingKeys` and `#waitingCharacters` are the sums over what waits for all owners. Beyond their limits
- * the oldest reads are dropped; the owner that has had no report for the longest time loses its reads first.
+ * Accounting: `#waitingKeys` and `#waitingCharacters` are the totals of waiting reads of all owners. Beyond their
+ * limits the oldest reads are dropped, beginning with the owner that has had no report for the longest time.
  */
 export class ReadReports {
   readonly #parts: ReadReportsParts;
-  /**
-   * Owners for which reads wait, or to which a report is in progress. An owner moves to the end when a report to it
-   * begins.
-   */
+  /** Owners with waiting reads or a report in flight. An owner moves to the end when a report to it begins. */
   readonly #owners = new Map<string, OwnerReads>();
   #waitingKeys = 0;
   #waitingCharacters = 0;
@@ -66,7 +63,7 @@ export class ReadReports {
     this.#parts = parts;
   }
 
-  /** Keys that wait to be reported, of all owners together. */
+  /** Total keys that wait to be reported. */
   get waitingKeys(): number {
     return this.#waitingKeys;
   }
@@ -85,7 +82,7 @@ export class ReadReports {
     this.#goOn(nodeId, owner);
   }
 
-  /** Ends reporting: the reads that wait are dropped. */
+  /** Stops reporting: waiting reads are dropped. */
   close(): void {
     this.#isClosed = true;
     for (const owner of this.#owners.values()) owner.cancelTimer?.();
@@ -142,7 +139,7 @@ export class ReadReports {
     });
   }
 
-  /** Sends one report, and goes on with the next one. Never rejects. */
+  /** Sends one report and continues with the next one. Never rejects. */
   async #send(nodeId: string, owner: OwnerReads): Promise<void> {
     owner.isUnderWay = true;
     this.#owners.delete(nodeId);
@@ -158,7 +155,7 @@ export class ReadReports {
     this.#goOn(nodeId, owner);
   }
 
-  /** Takes out the oldest reads, as many as fit in one report. */
+  /** Removes the oldest reads, as many as fit in one report. */
   #take(owner: OwnerReads): ReportedRead[] {
     const taken: ReportedRead[] = [];
     let [keys, characters] = [0, 0];
@@ -213,7 +210,7 @@ function charactersOf(keys: readonly string[]): number {
   return keys.reduce((sum, key) => sum + key.length, 0);
 }
 
-/** The end of the part of a read that fits in one report: at least one key. */
+/** Returns the end of the part of a read that fits in one report: at least one key. */
 function messageFrom(keys: readonly string[], start: number): { readonly end: number; readonly characters: number } {
   let characters = 0;
   let end = start;

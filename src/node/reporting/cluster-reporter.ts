@@ -24,20 +24,20 @@ import { ringShares } from './ring-shares.js';
 
 /** The call that asks a node for its report. */
 export const STATUS_METHOD = 'node.status';
-/** Few events are asked for: a dashboard that asks every second has seen the earlier ones. */
+/** Few events are requested: a dashboard that asks every second has seen the earlier ones. */
 const STATUS_PARAMS = { events_max: CLUSTER_REPORT_EVENTS_MAX_COUNT };
 /** The call that asks a node for its figures over time. */
 const HISTORY_METHOD = 'node.history';
 
-/** Age up to which a collected history is used for further requests: the time between two samples. */
+/** Age up to which a collected history is reused: the time between two samples. */
 const HISTORY_MAX_AGE_MS = 2_000;
 
 export interface ClusterReporterParts {
   readonly nodeId: string;
   readonly vnodes: number;
-  /** In seconds. */
+  /** Seconds between two heartbeats. */
   readonly heartbeatInterval: number;
-  /** In seconds. */
+  /** Seconds after which a member without a heartbeat is lost. */
   readonly memberTtl: number;
   readonly members: () => ReadonlyMap<string, NodeInfo>;
   readonly ownReport: () => Promise<NodeReport>;
@@ -48,8 +48,8 @@ export interface ClusterReporterParts {
 }
 
 /**
- * Collects the reports of all members over the control plane. The answer is shared: however many operators ask, each
- * member is asked once in a while.
+ * Collects the reports of all members over the control plane. Results are shared: however many operators ask, each
+ * member is asked only once in a while.
  */
 export class ClusterReporter {
   readonly #parts: ClusterReporterParts;
@@ -63,8 +63,8 @@ export class ClusterReporter {
   }
 
   /**
-   * Answers other nodes and operators with the report of this node, and its figures over time. `events_max` in the
-   * params limits the events to the last ones.
+   * Answers other nodes and operators with this node's report and its figures over time. `events_max` in the params
+   * limits the events to the last ones.
    */
   static handle(
     server: RpcServer,
@@ -92,8 +92,8 @@ export class ClusterReporter {
   }
 
   /**
-   * The figures over time of all members that keep some, in steps of `stepS`, at most HISTORY_MAX_AGE_MS old. A member
-   * that does not answer is left out. Never rejects.
+   * The figures over time of all members that keep them, in steps of `stepS`, at most HISTORY_MAX_AGE_MS old. Members
+   * that do not answer are left out. Never rejects.
    */
   history(stepS: number): Promise<ClusterHistory> {
     const { nodeId: node_id, clock } = this.#parts;
@@ -143,7 +143,7 @@ export class ClusterReporter {
     return answers;
   }
 
-  /** A member's figures over time; undefined if it keeps none, is of a version that does not, or does not answer. */
+  /** A member's figures over time; undefined if it keeps none, has a version without them, or does not answer. */
   async #historyOf(member: NodeInfo, stepS: number): Promise<HistoryReport | undefined> {
     const { nodeId, history, rpc } = this.#parts;
     if (member.nodeId === nodeId) return history(stepS);
@@ -157,7 +157,7 @@ export class ClusterReporter {
     }
   }
 
-  /** The report of a member, or a text that says why there is none. */
+  /** The report of a member, or a text that explains why there is none. */
   async #answerOf(member: NodeInfo): Promise<NodeReport | string> {
     const { nodeId, ownReport, rpc } = this.#parts;
     const endpoint = { host: member.controlHost, port: member.controlPort };
@@ -172,7 +172,7 @@ export class ClusterReporter {
     }
   }
 
-  /** The members' shares of the ring, which are computed again only when the members have changed. */
+  /** The members' shares of the ring, recomputed only when the members have changed. */
   #sharesOf(nodeIds: readonly string[]): ReadonlyMap<string, number> {
     const of = nodeIds.join('\n');
     if (this.#shares?.of !== of) this.#shares = { of, byNode: ringShares(nodeIds, this.#parts.vnodes) };
@@ -192,9 +192,7 @@ function withLastEvents(report: NodeReport, params: unknown): NodeReport {
   };
 }
 
-/**
- * Whether an answer has all parts of a report: a node of another version, or one without a store, may leave some out.
- */
+/** Whether an answer has all parts of a report: a node of another version, or one without a store, may omit some. */
 function isReport(answer: unknown): answer is NodeReport {
   if (!isReportLike(answer)) return false;
   const { pool, latency, health, events } = answer as Partial<NodeReport>;

@@ -28,8 +28,8 @@ export function discoveryTroubles(
 }
 
 /**
- * A node whose date is behind is a member, but what it shows of dates is wrong, and its certificates and signatures may
- * be.
+ * A node whose date is behind is a member, but the dates that it shows are wrong, and its certificates and signatures
+ * may be rejected.
  */
 function clockTroubles({ offsetMs }: Pick<SharedClock, 'offsetMs'>): string[] {
   if (offsetMs >= -CLOCK_AHEAD_MAX_MS) return [];

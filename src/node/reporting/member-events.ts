@@ -6,7 +6,7 @@ import type { DepartedNode, MemberEvent } from '../../metrics/node-report.js';
 import type { NodeInfo } from '../../types.js';
 import type { MemberChange } from '../upkeep/member-log.js';
 
-/** Times for which a node that is gone is remembered. */
+/** Times for which a lost node, and one that has left, is remembered. */
 const LOST_KEPT_MS = 24 * 3_600_000;
 const LEFT_KEPT_MS = 3_600_000;
 
@@ -19,7 +19,7 @@ interface Remembered {
 /** Remembers which nodes came and went, for operators who look later. */
 export class MemberEvents {
   readonly #clock: Clock;
-  /** Nodes that are gone and have not come back, in the order of their going. */
+  /** Nodes that are gone and have not come back, in the order in which they went. */
   readonly #departed = new Map<string, Remembered>();
   readonly #events: MemberEvent[] = [];
   #hasList = false;
@@ -30,7 +30,7 @@ export class MemberEvents {
     metrics.setGaugeProvider('meshcache_lost_members', lost);
   }
 
-  /** Notes a change of members. `hasLeft`: whether a node that is no member any more has said that it leaves. */
+  /** Records a change of members. `hasLeft`: whether a node that is no longer a member has announced that it leaves. */
   note({ before, after, changed }: MemberChange, hasLeft: (nodeId: string) => boolean): void {
     const isFirst = !this.#hasList;
     this.#hasList = true;
@@ -40,7 +40,7 @@ export class MemberEvents {
       if (is === undefined) this.#gone(was as NodeInfo, hasLeft(nodeId) ? 'left' : 'lost');
       else {
         this.#departed.delete(nodeId);
-        // The first list has those that were there before this node.
+        // The first list contains nodes that were there before this one.
         if (!isFirst) this.#add(is, was === undefined ? 'joined' : 'restarted');
       }
     }
@@ -68,7 +68,9 @@ export class MemberEvents {
     if (this.#departed.size > MEMBER_EVENTS_MAX_COUNT) this.#forgetOne();
   }
 
-  /** Forgets the node that has been gone longest; nodes that left go first, as nobody looks for them. */
+  /**
+   * Forgets the node that has been gone longest; nodes that left are forgotten first, because nobody looks for them.
+   */
   #forgetOne(): void {
     const [oldest] = this.#departed.keys();
     const left = [...this.#departed.values()].find(({ node }) => node.how === 'left');

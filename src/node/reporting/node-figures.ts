@@ -7,18 +7,18 @@ import type { MetricsReport, NodeReport, RecentReport } from '../../metrics/node
 
 export interface NodeFiguresParts {
   readonly metrics: Metrics;
-  /** The pool and the disk as they are now. */
+  /** Current state of the pool and the disk. */
   readonly store: () => Pick<NodeReport, 'pool' | 'disk'>;
-  /** Live nodes that this one knows, itself included. */
+  /** Number of live nodes known to this one, itself included. */
   readonly members: () => number;
   readonly clock: Clock;
 }
 
-/** A node's figures of the last seconds and of the last hour. */
+/** A node's figures over the last seconds and the last hour. */
 export class NodeFigures {
   readonly #history: NodeHistory;
 
-  /** Begins to take samples. */
+  /** Starts to take samples. */
   constructor({ metrics, store, members, clock }: NodeFiguresParts) {
     const sample = async () => sampleOf(await metrics.report(), { ...store(), members: members() });
     this.#history = new NodeHistory({ boundsS: LATENCY_BOUNDS_S, sample, clock });

@@ -20,29 +20,29 @@ export interface NodeReportingParts {
   readonly env: Environment;
 }
 
-/** A node that has joined its cluster, as its operators see it. */
+/** A node that has joined its cluster, as seen by its operators. */
 export interface ReportedNode {
-  /** The live members that this node knows, itself included. */
+  /** The live members known to this node, itself included. */
   members(): { readonly size: number };
   report(): Promise<NodeReport>;
   cluster(): Promise<ClusterReport>;
   history(stepS: number): Promise<ClusterHistory>;
-  /** Describes for an operator what is wrong with the node's part in the cluster. */
+  /** Describes to an operator what is wrong with the node's membership. */
   troubles(): string[];
 }
 
 /** A store's own part of its node's report. */
 export interface StoreReporter {
-  /** The pool, the disk, the object store and the attached clients, as they are now. */
+  /** Current state of the pool, the disk, the object store and the attached clients. */
   report(): Pick<NodeReport, 'pool' | 'disk' | 'object_store' | 'clients'>;
-  /** Describes for an operator what is wrong with the store. */
+  /** Describes to an operator what is wrong with the store. */
   troubles(): string[];
   /** The events of the store's pages. */
   readonly events: PageEventSource;
 }
 
 /**
- * Shows a node to its operators: the metrics server, the health, and the report to other nodes. Lives as long as the
+ * Shows a node to its operators: the metrics server, its health, and its report to other nodes. Lives as long as the
  * node's store.
  */
 export class NodeReporting implements NodeView {
@@ -77,7 +77,7 @@ export class NodeReporting implements NodeView {
     return this.#endpoint;
   }
 
-  /** Throws `ConfigError` when the metrics server cannot listen. */
+  /** Starts the metrics server, if there is one. Throws `ConfigError` if it cannot listen. */
   async start(): Promise<void> {
     if (this.#server === undefined) return;
     this.#parts.metrics.observe();
@@ -85,7 +85,7 @@ export class NodeReporting implements NodeView {
     this.#endpoint = { host: this.#parts.config.metricsHost, port };
   }
 
-  /** Called when the node has joined its cluster and its store serves: from now on there is a node to report on. */
+  /** Called when the node has joined its cluster and its store serves; reports are available from then on. */
   running(node: ReportedNode, store: StoreReporter): void {
     this.#running = { node, store };
     if (this.#server === undefined || this.#isClosing) return;
@@ -111,7 +111,7 @@ export class NodeReporting implements NodeView {
     return this.#figures?.history(stepS);
   }
 
-  /** Called when the node begins to leave: from now on it is not healthy. */
+  /** Called when the node begins to leave; it is not healthy from then on. */
   closing(): void {
     this.#isClosing = true;
   }
@@ -156,7 +156,7 @@ export class NodeReporting implements NodeView {
   }
 }
 
-/** Ports that the node itself may listen on. The metrics server starts first, and leaves these free. */
+/** Ports on which the node itself may listen. The metrics server starts first, and leaves them free. */
 function portsOf(config: MeshCacheConfig): number[] {
   const discoveryPorts = config.discoveryEndpoints().map(({ port }) => port);
   return [config.controlPort, config.tcpPort, ...discoveryPorts].filter((port) => port > 0);

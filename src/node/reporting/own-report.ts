@@ -18,22 +18,22 @@ export interface OwnReportParts {
   readonly chosen: ChosenTransport;
   readonly master: Pick<EmbeddedMaster, 'isHead'>;
   readonly discovery: Pick<DiscoveryClient, 'seats'>;
-  /** What the source of discovery addresses says; undefined with a list of them. */
+  /** State of the source of discovery addresses; undefined if they are listed in the configuration. */
   readonly source: SourceState | undefined;
   readonly members: ReadonlyMap<string, NodeInfo>;
   readonly versions: Pick<HybridClock, 'offsetMs'>;
   readonly memberEvents: Pick<MemberEvents, 'departed' | 'list'>;
-  /** Ids of the nodes whose pages it cannot read. */
+  /** Ids of the nodes whose pages this node cannot read. */
   readonly unreachable: readonly string[];
   /** Keys in this node's shard of the directory. */
   readonly directoryKeys: number;
   readonly env: Pick<Environment, 'host'>;
 }
 
-/** Nodes that a report names; `meshcache_transport_unreachable_peers` counts all. */
+/** Most unreachable nodes that a report names; `meshcache_transport_unreachable_peers` counts all. */
 const UNREACHABLE_SHOWN_MAX_COUNT = 16;
 
-/** The part of a node's report that does not come from its store. */
+/** The part of a node's report that does not depend on its store. */
 export function ownReport(parts: OwnReportParts): Record<string, unknown> {
   const { identity, chosen, members, env } = parts;
   const { transport, wanted, reason } = chosen;

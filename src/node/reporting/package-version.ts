@@ -7,7 +7,7 @@ export function packageVersion(): string {
   return VERSION;
 }
 
-/** The address is relative to the built file, which lies two folders below package.json. */
+/** Reads package.json at an address relative to the built file, which lies two folders below it. */
 function readVersion(): string {
   try {
     const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');

@@ -3,7 +3,7 @@ import type { LogFields, Logger, LogLevel } from '../../base/environment/log.js'
 import { NODE_EVENTS_MAX_COUNT } from '../../base/limits.js';
 import type { NodeEvent } from '../../metrics/node-report.js';
 
-/** Passes every log record on to `target`, and keeps the last ones above the level debug for the node's report. */
+/** Passes every log record on to `target`, and keeps the last ones above debug level for the node's report. */
 export class RecentEvents implements Logger {
   readonly #target: Logger;
   readonly #clock: Clock;
@@ -24,7 +24,7 @@ export class RecentEvents implements Logger {
     if (this.#events.length > NODE_EVENTS_MAX_COUNT) this.#events.shift();
   }
 
-  /** The records that are kept, the oldest first. */
+  /** The kept records, the oldest first. */
   list(): readonly NodeEvent[] {
     return [...this.#events];
   }

@@ -1,6 +1,6 @@
 import { PARTITIONS_COUNT, PartitionedRing } from '../../core/ring/partitions.js';
 
-/** Each node's share of the partitions as their first owner, 0 to 1, by node id. It takes a millisecond. */
+/** Each node's share (0 to 1) of the partitions as their first owner, by node id. Takes about a millisecond. */
 export function ringShares(nodeIds: readonly string[], vnodes: number): ReadonlyMap<string, number> {
   const ring = new PartitionedRing(vnodes);
   try {

@@ -1,12 +1,12 @@
 import { toCamelCase } from '../../base/names.js';
 import type { MeshCacheConfigFields } from '../../config.js';
 
-/** A setting as a node's report has it; objects and lists are JSON. */
+/** A setting in a node's report; objects and lists are JSON. */
 export type ShownSetting = string | number | boolean;
 
 /**
- * Keys of settings that say how a node behaves, and that nodes of one role have alike as a rule. Not those of one host,
- * such as names, ports, paths and devices, and no secret.
+ * Keys of settings that determine how a node behaves and are usually equal on all nodes of one role. Excludes
+ * host-specific settings such as names, ports, paths and devices, and all secrets.
  */
 export const SHOWN_SETTINGS: readonly string[] = [
   ...['role', 'protocol', 'global_segment_size', 'eviction_policy', 'write_policy', 'namespace_write_policies'],
@@ -19,7 +19,7 @@ export const SHOWN_SETTINGS: readonly string[] = [
   ...['namespace', 'dtype', 'layout', 'fingerprint', 'resp_namespace'],
 ];
 
-/** The settings of a node for its report, by their keys. One that is not set is absent. */
+/** The settings of a node for its report, by key. Unset ones are absent. */
 export function shownSettings(config: MeshCacheConfigFields): Record<string, ShownSetting> {
   const fields = config as unknown as Readonly<Record<string, unknown>>;
   const shown = SHOWN_SETTINGS.flatMap((key): [string, ShownSetting][] => {

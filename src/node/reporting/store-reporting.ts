@@ -30,12 +30,12 @@ import type { PageStore } from '../../store/page-store.js';
 import type { StoreReporter } from './node-reporting.js';
 import { shownSettings } from './shown-settings.js';
 
-/** Statistics of each tenant by number; none if the tier is closed. */
+/** Statistics of each tenant, by number; empty if the tier is closed. */
 interface TenantTier {
   tenantStats(): readonly PoolTenantStats[];
 }
 
-/** What the node has found in its pool when it started. */
+/** Results of the node's search for pages in its pool at its start. */
 interface KeptFigures {
   readonly pages: number;
   readonly bytes: number;
@@ -45,7 +45,7 @@ interface KeptFigures {
 export interface StoreReporterParts {
   readonly pool: PublishedPool;
   readonly disk: DiskStore | null;
-  /** Pages of before in the pool; undefined: the pool does not outlive the process. */
+  /** Pages from before this start in the pool; undefined if the pool does not outlive the process. */
   readonly kept?: { readonly figures: KeptFigures } | undefined;
   readonly pages: Pick<PageStore, 'objectStats'>;
   readonly tenants: Pick<NamespaceTenants, 'names' | 'prefixesCount' | 'refusedCount'>;
@@ -59,10 +59,10 @@ export interface StoreReporterParts {
   readonly events: PageEventSource;
 }
 
-/** Makes the part of a node's report that is about its store. */
+/** Creates the reporter for the store's part of a node's report. */
 export function storeReporter(parts: StoreReporterParts): StoreReporter {
   const { pool, disk, kept, pages, tenants, leaving, placements, config, clients, resp, events } = parts;
-  // They are the same until the node ends.
+  // Computed once, because settings do not change while the node runs.
   const settings = shownSettings(config);
   return {
     report() {
@@ -172,7 +172,7 @@ function objectStoreReport(stats: ObjectTierStats): ObjectStoreReport {
   };
 }
 
-/** The part of a node's report that is about its disk tier. */
+/** The disk tier's part of a node's report. */
 function diskStatus(info: DiskInfo): NonNullable<NodeReport['disk']> {
   return {
     entries: info.entries,
@@ -187,8 +187,8 @@ function diskStatus(info: DiskInfo): NonNullable<NodeReport['disk']> {
 }
 
 /**
- * The quotas of a node and what is used of them. Undefined if there is only one tenant, without a quota, and once the
- * pool is freed.
+ * The quotas of a node and their use. Undefined if there is only one tenant, without a quota, and once the pool is
+ * freed.
  */
 function quotaReports(
   tenants: Pick<NamespaceTenants, 'names' | 'prefixesCount' | 'refusedCount'>,
@@ -216,7 +216,7 @@ function useOf({ entries, usedBytes, minBytes, maxBytes, evictions }: PoolTenant
   return { entries, used_bytes: usedBytes, min_bytes: minBytes, max_bytes: maxBytes, evictions };
 }
 
-/** The namespaces of the attached clients, those with the most clients first. */
+/** The namespaces of attached clients, those with most clients first. */
 function namespaceReports(namespaces: readonly AttachedNamespace[]): NamespaceReport[] {
   const most = [...namespaces].sort((a, b) => b.clients.length - a.clients.length || compareNames(a.digest, b.digest));
   return most.slice(0, NODE_REPORT_NAMESPACES_MAX_COUNT).map(namespaceReport);
@@ -241,7 +241,7 @@ function namespaceReport({ settings, digest, clients }: AttachedNamespace): Name
   };
 }
 
-/** Clients may give texts of any length, and the report goes to all that ask. */
+/** Limits the length, because clients may send texts of any length, and the report is sent to everyone who asks. */
 function cut(text = ''): string {
   return text.slice(0, NODE_REPORT_NAMESPACE_TEXT_MAX_CHARACTERS);
 }

@@ -15,16 +15,16 @@ export interface StoreStats extends PageStoreStats {
   readonly pinnedBytes: number;
   readonly quarantinedBytes: number;
   readonly evictions: number;
-  /** Ranges that were reused before the end of their quarantine, because the quarantine was full. */
+  /** Ranges reused before the end of their quarantine, because the quarantine was full. */
   readonly earlyReuses: number;
   readonly members: number;
   /** The disk tier's contents and counters; null without one. */
   readonly disk: DiskInfo | null;
-  /** What this node has placed on storage nodes; null if its write policy keeps all pages local. */
+  /** Statistics of placing on storage nodes; null if the write policy keeps all pages local. */
   readonly placement: PlacementStats | null;
 }
 
-/** Collects the figures of a store's parts. */
+/** Collects the statistics of a store's parts. */
 export function storeStats(parts: {
   readonly pages: PageStore;
   readonly pool: PublishedPool;

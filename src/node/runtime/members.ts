@@ -7,7 +7,7 @@ import type { MemberChange } from '../upkeep/member-log.js';
 
 const NONE: readonly string[] = [];
 
-/** The live nodes, this one included, as the discovery masters have last listed them. */
+/** The live nodes, including this one, as last listed by the discovery masters. */
 export class Members {
   #byId: ReadonlyMap<string, NodeInfo>;
 
@@ -20,13 +20,13 @@ export class Members {
     return this.#byId;
   }
 
-  /** Where a node's control plane listens; undefined when the node is not a member. */
+  /** Endpoint of a node's control plane; undefined if the node is not a member. */
   endpointOf(nodeId: string): Endpoint | undefined {
     const node = this.#byId.get(nodeId);
     return node === undefined ? undefined : { host: node.controlHost, port: node.controlPort };
   }
 
-  /** Whether this start of a node is a member. */
+  /** Whether this incarnation of a node is a member. */
   isLive(nodeId: string, incarnation: number): boolean {
     return this.#byId.get(nodeId)?.incarnation === incarnation;
   }
@@ -41,12 +41,12 @@ export class Members {
 
 /**
  * Chooses the endpoint at which a node's pages are read: the best protocol that both nodes support, and TCP while the
- * other node does not answer over RDMA. That fallback is logged once a peer.
+ * other node does not answer over RDMA. The fallback is logged once per peer.
  */
 export class DataEndpoints {
   readonly #transport: Transport;
   readonly #log: Logger;
-  /** RDMA endpoints that have not answered, and that the log has named. */
+  /** RDMA endpoints that have not answered and have been logged. */
   readonly #told = new Set<string>();
 
   constructor(transport: Transport, log: Logger) {
@@ -54,7 +54,7 @@ export class DataEndpoints {
     this.#log = log;
   }
 
-  /** The endpoint for `ReadOp.remoteEndpoint`; undefined when the two nodes have no protocol in common. */
+  /** The endpoint for `ReadOp.remoteEndpoint`; undefined if the two nodes have no protocol in common. */
   of(owner: NodeInfo): string | undefined {
     const { rdmaHost, rdmaPort, tcpHost, tcpPort } = owner;
     const tcp = tcpPort > 0 ? formatEndpoint({ host: tcpHost, port: tcpPort }) : undefined;
@@ -76,14 +76,14 @@ export class DataEndpoints {
 }
 
 /**
- * The members whose pages cannot be read now, as reads have found out. Reads, lookups and reports ask it, so that they
- * agree.
+ * The members whose pages cannot be read now, as found by earlier reads. Reads, lookups and reports all use it, so that
+ * they agree.
  */
 export class UnreachableNodes {
   readonly #transport: Transport;
   readonly #endpoints: DataEndpoints;
   readonly #members: Members;
-  /** The members by where they are read over TCP, and the map of members that this was made of. */
+  /** The members by their TCP data endpoints, and the members map that this was built from. */
   #byEndpoint = new Map<string, NodeInfo>();
   #madeOf: ReadonlyMap<string, NodeInfo> | undefined;
 
@@ -93,7 +93,7 @@ export class UnreachableNodes {
     this.#members = members;
   }
 
-  /** Their ids; mostly none. */
+  /** Ids of these members; usually none. */
   ids(): readonly string[] {
     const unreachable = this.#transport.unreachable();
     if (unreachable.size === 0) return NONE;
@@ -102,7 +102,7 @@ export class UnreachableNodes {
     for (const tcp of unreachable) {
       const node = this.#byEndpoint.get(tcp);
       const endpoint = node && this.#endpoints.of(node);
-      // A node that is not reached over TCP may be over RDMA.
+      // A node that cannot be reached over TCP may still be reached over RDMA.
       if (node !== undefined && endpoint !== undefined && !this.#transport.isReachable(endpoint)) ids.push(node.nodeId);
     }
     return ids;

@@ -18,9 +18,9 @@ export interface MembershipParts {
   readonly self: NodeInfo;
   /** The address on which this node listens. */
   readonly host: string;
-  /** The listed addresses at the start. */
+  /** The listed addresses at startup. */
   readonly listed: readonly Endpoint[];
-  /** Where further ones come from; undefined: the list stays as it is. */
+  /** Source of further addresses; undefined if the list does not change. */
   readonly rendezvous: Rendezvous | undefined;
   readonly listener: MembershipListener;
   /** The clock of this node. */
@@ -28,14 +28,14 @@ export interface MembershipParts {
   readonly env: Environment;
 }
 
-/** This node's part in discovery: its client of the discovery masters, and a master of its own while it has a seat. */
+/** This node's part in discovery: its client of the discovery masters, and its own master while it has a seat. */
 export class Membership {
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;
   readonly rendezvous: Rendezvous | undefined;
   readonly #env: Environment;
   readonly #ownAddr: string;
-  /** What was seen of the present members; undefined: they have changed. */
+  /** Cached results for the present members; undefined after they have changed. */
   #liveSeen: ReadonlySet<string> | undefined;
   #seatSeen: boolean | undefined;
 
@@ -92,7 +92,7 @@ export class Membership {
     await this.discovery.start();
   }
 
-  /** `host:port` of the masters that the hosts of members have when they have a seat. */
+  /** `host:port` of the master that each member's host runs when it has a seat. */
   #live(): ReadonlySet<string> {
     this.#liveSeen ??= new Set([...this.discovery.members().values()].map(({ masterAddr }) => masterAddr));
     return this.#liveSeen;

@@ -26,18 +26,18 @@ import { describeNode, masterSeatOf, type NodeIdentity, storageRoleOf } from './
 export interface NodeNetworkOptions {
   readonly config: MeshCacheConfig;
   readonly identity: NodeIdentity;
-  /** Where the node's metrics server listens; goes into the node's record. */
+  /** Endpoint of the node's metrics server, for the node's record. */
   readonly metricsEndpoint: Endpoint | undefined;
   /** Fingerprint of the node's own namespace; undefined: none. */
   readonly fingerprint: NamespaceFingerprint | undefined;
   /** Whether the node's disk does not answer. */
   readonly isDiskHung: () => boolean;
-  /** The users, of whom some may give orders to the node. */
+  /** The users; some may send operator calls to the node. */
   readonly users: Users;
-  /** The source of versions for pages that are set on this node. */
+  /** Source of versions for pages set on this node. */
   readonly versions: HybridClock;
   readonly env: Environment;
-  /** Receives the function that stops each part, as soon as the part runs. They are to be called in reverse order. */
+  /** Receives a function that stops each part as soon as the part runs; to be called in reverse order. */
   readonly stops: (() => Promise<void>)[];
 }
 
@@ -45,8 +45,8 @@ export interface NodeNetworkOptions {
 export type NodeNetwork = Awaited<ReturnType<typeof openNodeNetwork>>;
 
 /**
- * Makes and starts the parts of a node, each from parts made before it. The node is not a member of the cluster before
- * `DiscoveryClient.start`.
+ * Creates and starts the parts of a node, each from parts made before it. The node does not become a member of the
+ * cluster before `DiscoveryClient.start`.
  */
 export async function openNodeNetwork(options: NodeNetworkOptions) {
   const { config, identity, metricsEndpoint: metrics, isDiskHung, versions, env, stops } = options;
@@ -100,7 +100,7 @@ export async function openNodeNetwork(options: NodeNetworkOptions) {
   return { ...asked, members, memberEvents: events, directory, ...asking, membership, describe, introduction, filling };
 }
 
-/** Opens the transport and the control plane. `host`: where this node listens, and where the others reach it. */
+/** Opens the transport and the control plane. `host`: the address on which this node listens and others reach it. */
 async function openPlanes({ config, users, env, stops }: NodeNetworkOptions, host: string) {
   const chosen = await chooseTransport({ ...config, localHostname: host }, env);
   stops.push(() => chosen.transport.close());
@@ -114,7 +114,7 @@ async function openPlanes({ config, users, env, stops }: NodeNetworkOptions, hos
   return { host, chosen, rpcServer, rpcClient, control };
 }
 
-/** Carries news of the membership to the parts of the node. */
+/** Forwards membership changes to the parts of the node. */
 function membershipListener(
   { identity, config, env }: NodeNetworkOptions,
   {
@@ -143,8 +143,8 @@ function membershipListener(
 }
 
 /**
- * Refuses an address at which everyone would be a member, unless that is allowed; then it is warned of. The RDMA data
- * plane is never on loopback: no RDMA device is there. Throws `ConfigError`.
+ * Refuses an address at which anyone could become a member, or only warns if the configuration allows it. The RDMA data
+ * plane is never on loopback, because there is no RDMA device. Throws `ConfigError`.
  */
 function checkReach(
   { allowUnauthenticated }: MeshCacheConfig,
@@ -152,7 +152,7 @@ function checkReach(
   { transport, env }: { readonly transport: Transport; readonly env: Environment },
 ): void {
   const rdmaHost = transport.localEndpoints().rdma?.host;
-  // TLS protects what goes over TCP, not the RDMA data plane.
+  // TLS protects TCP connections, not the RDMA data plane.
   const hasSecret = env.secrets !== undefined;
   const fault =
     openNodeFault(host, hasSecret || env.tls !== undefined) ?? (rdmaHost && openNodeFault(rdmaHost, hasSecret));

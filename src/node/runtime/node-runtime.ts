@@ -30,20 +30,20 @@ import { VoidPages } from '../upkeep/void-pages.js';
 import { type NodeNetwork, openNodeNetwork } from './node-network.js';
 import { NodeIdentity } from './own-record.js';
 
-/** The options of a {@link NodeRuntime} beside its configuration. */
+/** The options of a {@link NodeRuntime}, apart from its configuration. */
 export interface NodeRuntimeOptions {
   /** The id of the node, instead of the configured or a generated one. */
   readonly nodeId?: string;
-  /** Where this node's metrics server listens; goes into the node's record. */
+  /** Endpoint of this node's metrics server, for the node's record. */
   readonly metricsEndpoint?: Endpoint | undefined;
   /** @internal Fingerprint of the node's own namespace. */
   readonly fingerprint?: NamespaceFingerprint | undefined;
-  /** @internal The users of the node, whose file is read anew while it runs. */
+  /** @internal The users of the node; their file is reread while the node runs. */
   readonly users?: Users | undefined;
   readonly env: Environment;
 }
 
-/** What a store adds to its node: its pages, and the answers to requests of other nodes about them. */
+/** What a store adds to its node: its pages, and the handlers for other nodes' requests about them. */
 export interface StorePart {
   /** The pages to announce to directory owners. */
   readonly pages: Publications;
@@ -55,13 +55,13 @@ export interface StorePart {
   readonly drain: RpcHandler;
   /** The store's part of its node's report. */
   readonly report: () => Promise<Record<string, unknown>>;
-  /** The store's figures over time; undefined for a node that keeps none. */
+  /** The store's figures over time; undefined if it keeps none. */
   readonly history: (stepS: number) => Omit<HistoryReport, 'node_id' | 'incarnation'> | undefined;
 }
 
-/** The parts of a node that exist from when it joins. */
+/** The parts of a node that exist once it joins. */
 interface JoinedParts {
-  /** What directory owners are told of. */
+  /** The pages that directory owners are told of. */
   readonly pages: Publications;
   readonly clusterReporter: ClusterReporter;
   readonly report: () => Promise<NodeReport>;
@@ -87,14 +87,14 @@ export class NodeRuntime {
   readonly #fingerprint: NamespaceFingerprint | undefined;
   readonly #users: Users;
   readonly #identity: NodeIdentity;
-  /** @internal Versions for what is set on this node. */
+  /** @internal Source of versions for content set on this node. */
   readonly versions: HybridClock;
   /** Functions that stop the parts, in the order in which the parts were started. */
   readonly #stops: (() => Promise<void>)[] = [];
   #parts: NodeNetwork | undefined;
   #joined: JoinedParts | undefined;
   #isDiskHung = false;
-  /** The step of the start that was begun last. */
+  /** The most recent step of the start. */
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -115,14 +115,14 @@ export class NodeRuntime {
   }
 
   /**
-   * Wall-clock milliseconds of this start. A node that the others have dropped, because its heartbeats did not arrive,
-   * joins again under a new incarnation: what others knew of it before is void.
+   * Wall-clock milliseconds of this start. A node that the others have dropped because its heartbeats did not arrive
+   * rejoins under a new incarnation; what others knew of it before is void.
    */
   get incarnation(): number {
     return this.#identity.incarnation;
   }
 
-  /** Makes an id that no other node has: `node-` and 64 random bits. */
+  /** Generates a unique node id: `node-` and 64 random bits. */
   static generateNodeId(random: RandomSource): string {
     return `node-${Buffer.from(random.bytes(8)).toString('hex')}`;
   }
@@ -137,7 +137,7 @@ export class NodeRuntime {
     return this.#parts?.membership.master.isHead ?? false;
   }
 
-  /** Whether a discovery master answers now. A node without one works alone, and joins when one answers. */
+  /** Whether a discovery master answers now. Without one, a node works alone and joins when one answers. */
   get isJoined(): boolean {
     return this.#parts?.membership.discovery.isReachable ?? false;
   }
@@ -150,29 +150,29 @@ export class NodeRuntime {
     return this.#running().chosen.transport;
   }
 
-  /** @internal How far other nodes are from this one; undefined: it has no zone. */
+  /** @internal Distances of other nodes from this one; undefined if this node has no zone. */
   distances(): Distances {
     return this.#running().directory.distances();
   }
 
   /**
-   * @internal Makes other nodes drop pages, and knows whether they have told this one which of its own are outdated.
+   * @internal Makes other nodes drop pages, and knows whether they have told this node which of its own are outdated.
    */
   get drops(): Pick<NodeDirectory, 'deleteEverywhere' | 'dropFrom' | 'isAnnounced'> {
     return this.#running().directory;
   }
 
-  /** @internal Tells nodes what is cleared, and knows what is. */
+  /** @internal Tells nodes about clears, and knows all clears. */
   get clears(): Pick<Clears, 'clear' | 'known'> {
     return this.#running().directory.clears;
   }
 
-  /** @internal Has other nodes hold pages. */
+  /** @internal Asks other nodes to hold pages. */
   get holders(): OtherHolders {
     return this.#running().holders;
   }
 
-  /** @internal Tells other nodes what became of reads of their pages. */
+  /** @internal Tells other nodes the results of reads of their pages. */
   get notices(): PageNotices {
     return this.#running().notices;
   }
@@ -182,36 +182,36 @@ export class NodeRuntime {
     return this.#parts?.members.byId ?? NO_MEMBERS;
   }
 
-  /** @internal The live storage nodes, without this one. */
+  /** @internal The live storage nodes, except this one. */
   storageNodes(): readonly NodeInfo[] {
     return [...this.members().values()].filter(({ role, nodeId }) => role === 'storage' && nodeId !== this.nodeId);
   }
 
   /**
-   * @internal Tells the cluster that this node's disk does not answer, or answers again: nobody looks for its pages
-   * there meanwhile.
+   * @internal Tells the cluster that this node's disk does not answer, or answers again; meanwhile nobody looks for its
+   * pages there.
    */
   setDiskHung(isHung: boolean): void {
     this.#isDiskHung = isHung;
     if (this.#parts !== undefined) this.#parts.membership.discovery.restate(this.#parts.describe());
   }
 
-  /** @internal Tells of changes of members. The node must be open. */
+  /** @internal Signals changes of members. The node must be open. */
   get changed(): NodeDirectory['changed'] {
     return this.#running().directory.changed;
   }
 
-  /** @internal Tells when other nodes have, or may have, dropped this one as a member. The node must be open. */
+  /** @internal Signals that other nodes have, or may have, dropped this one as a member. The node must be open. */
   get away(): NodeDirectory['away'] {
     return this.#running().directory.away;
   }
 
-  /** @internal Tells when the clock of this node goes by its date again after that was ahead. The node must be open. */
+  /** @internal Signals that this node's clock was ahead and goes by its date again. The node must be open. */
   get begunAgain(): NodeDirectory['begunAgain'] {
     return this.#running().directory.begunAgain;
   }
 
-  /** @internal Tells when other nodes have become members, see `NodeDirectory.met`. The node must be open. */
+  /** @internal Signals new members, see `NodeDirectory.met`. The node must be open. */
   get met(): NodeDirectory['met'] {
     return this.#running().directory.met;
   }
@@ -227,27 +227,27 @@ export class NodeRuntime {
   }
 
   /**
-   * @internal The first half of {@link start}: starts everything that a store is built on. The node is not a member of
-   * the cluster yet.
+   * @internal First half of {@link start}: starts everything that a store is built on. The node is not a member of the
+   * cluster yet.
    */
   open(): Promise<void> {
     this.#starting = this.#open();
     return this.#starting;
   }
 
-  /** @internal The second half of {@link start}: joins the cluster with a store that was made after {@link open}. */
+  /** @internal Second half of {@link start}: joins the cluster with a store made after {@link open}. */
   join(store: StorePart): Promise<void> {
     this.#starting = this.#join(store);
     return this.#starting;
   }
 
-  /** Leaves the cluster. Idempotent; takes seconds at most. */
+  /** Leaves the cluster; takes a few seconds at most. Idempotent. */
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
   }
 
-  /** @internal Leaves the cluster and stops announcing, but goes on serving until {@link stop}. */
+  /** @internal Leaves the cluster and stops announcing, but continues serving until {@link stop}. */
   async leave(): Promise<void> {
     const { directory, membership } = this.#running();
     directory.client.setSilent(true);
@@ -255,14 +255,14 @@ export class NodeRuntime {
   }
 
   /**
-   * Resolves with true when every node that was a member before this one has announced its pages to this one, or has
+   * Resolves with true when every node that was a member before this one has announced its pages to this node, or has
    * left; with false after SHARD_FILLING_TIMEOUT_MS, or when the node is stopped.
    */
   waitForDirectory(): Promise<boolean> {
     return this.#running().filling.filled();
   }
 
-  /** The report of this node; without a store, it has only the runtime's part. */
+  /** The report of this node; without a store, only the runtime's part. */
   async report(): Promise<NodeReport> {
     return this.#member().report();
   }
@@ -277,7 +277,7 @@ export class NodeRuntime {
     return this.#member().clusterReporter.history(stepS);
   }
 
-  /** Describes for an operator what is wrong with this node's part in the cluster. */
+  /** Describes to an operator what is wrong with this node's membership. */
   troubles(): string[] {
     if (this.#parts === undefined) return ['the node has not joined the cluster'];
     const troubles = discoveryTroubles(this.#parts.membership, this.config.discoveryAddr, this.versions);
@@ -289,8 +289,8 @@ export class NodeRuntime {
   }
 
   /**
-   * The endpoint at which a node is read, by the best protocol that both nodes support; undefined when that start of it
-   * is not alive.
+   * The endpoint at which a node's pages are read, by the best protocol that both nodes support; undefined if that
+   * incarnation of it is not alive.
    */
   dataEndpointOf({ nodeId, incarnation }: Pick<LocationNode, 'nodeId' | 'incarnation'>): string | undefined {
     const owner = this.members().get(nodeId);
@@ -298,13 +298,15 @@ export class NodeRuntime {
     return this.#running().dataEndpoints.of(owner);
   }
 
-  /** @internal The members whose pages cannot be read now, as reads have found out; this one while its disk hangs. */
+  /**
+   * @internal Members whose pages cannot be read now, as found by earlier reads; also this one while its disk hangs.
+   */
   unreachableNodes(): readonly string[] {
     const ids = this.#running().unreachable.ids();
     return this.#isDiskHung ? [...ids, this.nodeId] : ids;
   }
 
-  /** Takes a step of the start; if it fails, stops everything that runs. */
+  /** Runs a step of the start; if it fails, stops everything that runs. */
   async #orStop(step: () => Promise<void>): Promise<void> {
     try {
       await step();
@@ -351,7 +353,7 @@ export class NodeRuntime {
     });
   }
 
-  /** Makes the parts that need the store, and answers other nodes with it from now on. */
+  /** Creates the parts that need the store; from now on it answers other nodes. */
   #answerWith(parts: NodeNetwork, store: StorePart | undefined): JoinedParts {
     const { rpcServer, directory, notices, holders } = parts;
     const { nodeId, config } = this;

@@ -7,14 +7,14 @@ import { openSource } from '../../discovery/sources/open-source.js';
 import { Rendezvous } from '../../discovery/sources/rendezvous.js';
 import { ownAddressTowards, reachableName, reachFault } from './own-address.js';
 
-/** Longest time that a node which does not know its own address waits for the first answer of its source. */
+/** Longest time that a node that does not know its own address waits for the first answer of its source. */
 const OWN_ADDRESS_TIMEOUT_MS = 15_000;
 
-/** Where a node finds the others, and at which address they find it. */
+/** Where a node finds the others, and the address at which they find it. */
 export interface OpenDiscovery {
-  /** The listed addresses now; none if a source has not answered yet, or knows no node. */
+  /** The currently listed addresses; none if a source has not answered yet, or knows no node. */
   readonly listed: readonly Endpoint[];
-  /** The source of further ones; undefined: the configuration lists the addresses. */
+  /** Source of further addresses; undefined if the configuration lists them. */
   readonly rendezvous: Rendezvous | undefined;
   /** The address on which this node listens. */
   readonly host: string;
@@ -28,9 +28,9 @@ interface OpenDiscoveryOptions {
 }
 
 /**
- * Opens the source of discovery addresses, if there is one. Without an answer a node starts all the same and goes on
- * asking, provided that it knows its own address: from `local_hostname`, or from the route to the source. Throws
- * `ConfigError`, also if no other host could reach it there.
+ * Opens the source of discovery addresses, if there is one. If the source does not answer, a node starts anyway and
+ * keeps asking, provided that it knows its own address: from `local_hostname`, or from the route to the source. Throws
+ * `ConfigError`, also if no other host could reach that address.
  */
 export async function openDiscovery(config: MeshCacheConfig, options: OpenDiscoveryOptions): Promise<OpenDiscovery> {
   const { env } = options;
@@ -69,7 +69,7 @@ async function findDiscovery(
   );
 }
 
-/** The configured name of this host, as others reach it; undefined: none is configured. */
+/** The configured name of this host, as others reach it; undefined if none is configured. */
 async function ownName({ localHostname }: MeshCacheConfig, env: Environment): Promise<string | undefined> {
   if (localHostname === undefined) return undefined;
   const host = await reachableName(localHostname, env.host);
@@ -85,8 +85,7 @@ async function ownName({ localHostname }: MeshCacheConfig, env: Environment): Pr
 }
 
 /**
- * The port of a master on a host that is not listed: that of the first listed address, or what the configuration says
- * for a source.
+ * The port of a master on an unlisted host: the port of the first listed address, or for a source the configured one.
  */
 export function masterPortOf(config: MeshCacheConfig, listed: readonly Endpoint[]): number {
   const address = config.discoveryAddress();

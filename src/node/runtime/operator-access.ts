@@ -5,9 +5,9 @@ import type { Identity, Right, Users } from '../../net/users.js';
 import type { RpcCall } from '../../rpc/server.js';
 
 /**
- * The callers of each method of the control plane and of discovery: a `member`, which is whoever knows the cluster's
- * secret, or has its certificates; or a user of the called node with this right, who is an operator. Members make no
- * calls of operators. A method without an entry is refused.
+ * The permitted callers of each method of the control plane and of discovery. `member`: a peer that knows the cluster's
+ * secret or has its certificates. A right: an operator, a user of the called node with this right. Members may not make
+ * operator calls. A method without an entry is refused.
  */
 export const METHOD_CALLERS: Readonly<Record<string, 'member' | Right>> = {
   'directory.put': 'member',
@@ -35,14 +35,14 @@ export const METHOD_CALLERS: Readonly<Record<string, 'member' | Right>> = {
   'discovery.members': 'member',
 };
 
-/** Why a call is refused: the reason for the audit log, and what to tell the caller. */
+/** Reasons for refusing a call: the text for the audit log, and the text for the caller. */
 const REFUSALS = {
   wrong: ['wrong token', 'the token is of no user of this node'],
   paused: ['too many wrong tokens', 'too many wrong tokens from this address; try again in a few seconds'],
   nobody: ['no token', 'no token was shown'],
 } as const;
 
-/** Decides which calls of operators a node carries out: those of users who have the right. */
+/** Decides which operator calls a node executes: those of users with the required right. */
 export class OperatorAccess {
   readonly #users: Users;
   readonly #tokens: PasswordCheck<Identity>;
@@ -55,7 +55,7 @@ export class OperatorAccess {
   }
 
   /**
-   * Name of the user who makes a call; undefined: any member may make it. Throws {@link AuthError} if the caller may
+   * Name of the user who makes a call; undefined if any member may make it. Throws {@link AuthError} if the caller may
    * not.
    */
   check(call: RpcCall): string | undefined {

@@ -4,8 +4,8 @@ import { ConfigError } from '../../base/errors.js';
 import { isLoopbackAddress, localAddressOf } from '../../net/loopback.js';
 
 /**
- * This host's address on the route to the first of `targets` that it has a route to: the source address that the system
- * would use. Throws `ConfigError` if there is none.
+ * This host's address on the route to the first reachable of `targets`: the source address that the system would use.
+ * Throws `ConfigError` if there is none.
  */
 export async function ownAddressTowards(targets: readonly Endpoint[], host: Host): Promise<string> {
   let cause: unknown;
@@ -34,9 +34,9 @@ async function addressTowards(target: Endpoint, host: Host): Promise<string> {
 }
 
 /**
- * What a node with the configured `local_hostname` is reached at by others: that name, unless it is the machine's own
- * and means loopback here (Debian has 127.0.1.1 for it in /etc/hosts), where the node would listen for itself alone.
- * Then an address of this machine, if it has one beyond loopback.
+ * The address at which others reach a node with the configured `local_hostname`: that name, unless it is the machine's
+ * own name and resolves to loopback here (Debian maps it to 127.0.1.1 in /etc/hosts), where only this machine could
+ * reach the node. In that case, an address of this machine beyond loopback, if it has one.
  */
 export async function reachableName(name: string, host: Host): Promise<string> {
   const isOwn = name === host.name || host.name.startsWith(`${name}.`) || name.startsWith(`${host.name}.`);
@@ -47,27 +47,26 @@ export async function reachableName(name: string, host: Host): Promise<string> {
 }
 
 /**
- * An address of this machine beyond loopback, which its own name may resolve to here (127.0.1.1 in /etc/hosts) but not
- * on other machines. Undefined when this machine has none.
+ * An address of this machine beyond loopback. Its own name may resolve to loopback here (127.0.1.1 in /etc/hosts) but
+ * not on other machines. Undefined if the machine has no such address.
  */
 function addressBeyondLoopback(host: Host): string | undefined {
   const reachable = host.addresses().filter(({ isInternal, isLinkLocal }) => !isInternal && !isLinkLocal);
   return (reachable.find(({ family }) => family === 'IPv4') ?? reachable[0])?.address;
 }
 
-/** Why nodes of other hosts cannot reach a node. */
+/** Reason why nodes on other hosts cannot reach a node. */
 export interface ReachFault {
   /**
-   * Whether it is certain that other hosts are meant to reach the node: then it would be a member whose pages nobody
-   * can read.
+   * Whether other hosts are certainly meant to reach the node. If so, it would be a member whose pages nobody can read.
    */
   readonly isCertain: boolean;
   readonly text: string;
 }
 
 /**
- * Why nodes of other hosts cannot reach `own`, the address of this node; undefined: nothing here tells. `listed`: where
- * the nodes meet.
+ * Explains why nodes on other hosts cannot reach `own`, this node's address; undefined if no reason is known. `listed`:
+ * the discovery addresses.
  */
 export async function reachFault(
   own: string,

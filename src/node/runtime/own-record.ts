@@ -6,7 +6,7 @@ import { isHostOf } from '../../net/loopback.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import { type NamespaceFingerprint, NodeInfo } from '../../types.js';
 
-/** The id of this node, and the start of it that is running. */
+/** The id of this node, and its current incarnation. */
 export class NodeIdentity {
   readonly nodeId: string;
   readonly #clock: Clock;
@@ -20,7 +20,7 @@ export class NodeIdentity {
     this.#startedMs = clock.nowMs();
   }
 
-  /** Wall-clock milliseconds of this start. A later start has a higher number. */
+  /** Wall-clock milliseconds of this start. Later starts have higher numbers. */
   get incarnation(): number {
     return this.#incarnation;
   }
@@ -30,26 +30,26 @@ export class NodeIdentity {
     return this.#clock.nowMs() - this.#startedMs;
   }
 
-  /** Makes the running node count as a later start of itself. */
+  /** Makes the running node count as a new start of itself. */
   renew(): void {
     this.#incarnation = Math.max(Math.floor(this.#clock.wallMs()), this.#incarnation + 1);
     this.#startedMs = this.#clock.nowMs();
   }
 }
 
-/** The address of the discovery master on a node's host, for when that host has a seat. */
+/** The address of the discovery master on a node's host, used when that host has a seat. */
 type MasterSeat = Pick<NodeInfo, 'isListed' | 'masterAddr'>;
 
-/** Whether the node takes pages of others, and how many bytes it has for them. */
+/** Whether the node accepts pages of others, and how many bytes it has for them. */
 type StorageRole = Pick<NodeInfo, 'role' | 'poolBytes'>;
 
-/** What a node says of itself. */
+/** Everything that a node states about itself. */
 export interface NodeDescription {
   readonly identity: NodeIdentity;
   readonly transport: Transport;
-  /** Where the control plane listens. */
+  /** Endpoint of the control plane. */
   readonly control: Endpoint;
-  /** Where the metrics server listens; undefined without one. */
+  /** Endpoint of the metrics server; undefined without one. */
   readonly metrics: Endpoint | undefined;
   readonly masterSeat: MasterSeat;
   /** Rack or zone of this host; undefined: none. */
@@ -88,7 +88,7 @@ export function describeNode(said: NodeDescription): NodeInfo {
   });
 }
 
-/** A host's master has the listed address of that host; on a host that is not listed, it has `port`. */
+/** A host's master uses the listed address of that host; on an unlisted host, it uses `port`. */
 export async function masterSeatOf(
   host: string,
   { listed, port }: { readonly listed: readonly Endpoint[]; readonly port: number },
@@ -99,7 +99,7 @@ export async function masterSeatOf(
   return { isListed: own !== undefined, masterAddr: formatEndpoint(own ?? { host, port }) };
 }
 
-/** The address at which others reach the metrics server: the node's own one, if the server listens on every address. */
+/** The address at which others reach the metrics server: the node's own, if the server listens on every address. */
 function metricsAddress(
   metrics: Endpoint | undefined,
   ownHost: string,

@@ -20,7 +20,7 @@ import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
 import { type MemberChange, startedIn } from './member-log.js';
 
-/** The call that tells a node of clears. */
+/** The call that tells a node about clears. */
 const METHOD = 'pages.clear';
 
 /**
@@ -34,38 +34,36 @@ export interface ClearsOptions {
   readonly known: KnownClears;
   readonly rpc: Pick<RpcClient, 'call'>;
   readonly env: Pick<Environment, 'clock' | 'random'>;
-  /** The control endpoint of a node; undefined when the node is not a member. */
+  /** The control endpoint of a node; undefined if the node is not a member. */
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
   /** The live nodes by id, this one included. */
   readonly members: () => ReadonlyMap<string, NodeInfo>;
   /** Takes note of a version. */
   readonly see: (version: number) => void;
-  /** Whether a version is so far ahead that a wrong clock has given it out. */
+  /** Whether a version is so far ahead that a wrong clock must have made it. */
   readonly isAhead: (version: number) => boolean;
-  /**
-   * Makes the shard of this node forget the locations of copies that these clears make void, and that do not say so.
-   */
+  /** Makes this node's shard forget the locations of undated copies that these clears make void. */
   readonly dropUndated: (clears: readonly Clear[]) => Promise<void>;
-  /** After so long every node knows of a change of members. */
+  /** Time after which every node knows of a change of members. */
   readonly settleMs: number;
 }
 
 /**
- * Tells all members which pages of this node are cleared, and carries out what others clear. A clear is one fact: what
- * a node has set before a version is void, wherever a copy of it is. A member that does not answer is told again until
- * it does or is no member. Every member tells a start of a node that joins all clears that it knows of, also of nodes
- * that have left: it may have been away with copies. And it passes on what it hears to those that have just joined, and
- * of which the clearing node may not know yet.
+ * Tells all members which pages of this node are cleared, and executes other nodes' clears. A clear is one fact:
+ * everything that a node set before a version is void, wherever a copy of it is. A member that does not answer is told
+ * again until it answers or is no longer a member. When a node (re)joins, every member tells it all clears that it
+ * knows, also those of nodes that have left, because the joining node may have been away with copies. Members also pass
+ * new clears on to nodes that have just joined, which the clearing node may not know yet.
  */
 export class Clears {
   readonly known: KnownClears;
   readonly #options: ClearsOptions;
-  /** What starts of members have yet to hear. */
+  /** Clears that incarnations of members have yet to hear. */
   readonly #untold: PeerQueue<Clear>;
-  /** Starts that have joined after this one, and when. */
+  /** Incarnations that joined after this node, and when. */
   readonly #young = new Map<string, number>();
   #drop: ClearedDrop = async () => {};
-  /** Clears that this node has heard of, and whose copies are not all dropped yet. */
+  /** Clears that this node has heard of, with copies that are not all dropped yet. */
   #undone: readonly Clear[] = [];
   #dropping: Promise<void> | undefined;
 
@@ -86,22 +84,22 @@ export class Clears {
     });
   }
 
-  /** Answers other nodes; `drop` drops copies here. A malformed request is refused as a whole. */
+  /** Handles calls of other nodes; `drop` drops copies here. A malformed request is refused as a whole. */
   handle(server: RpcServer, drop: ClearedDrop): void {
     this.#drop = drop;
     server.handle(METHOD, async (params) => {
       const clears = readClears(asFields(params));
       const good = clears.filter(({ voidBelow }) => !this.#options.isAhead(voidBelow));
       await this.#hear(good);
-      // The others are carried out by then: the node that asks is told, and asks again.
+      // The other clears have been executed by now; the error makes the calling node ask again.
       if (good.length < clears.length) throw new ProtocolError('clears: a version is too far ahead of the clock here');
       return {};
     });
   }
 
   /**
-   * Makes void what this node has set before this version. Resolves when all members have dropped their copies, or have
-   * failed to answer, after DROP_WAIT_MAX_MS at the latest.
+   * Makes everything void that this node set before this version. Resolves when all members have dropped their copies
+   * or failed to answer, after DROP_WAIT_MAX_MS at the latest.
    */
   async clear(voidBelow: number, prefixes: readonly string[] | undefined): Promise<void> {
     const { nodeId, members, known } = this.#options;
@@ -120,13 +118,13 @@ export class Clears {
     for (const start of this.#young.keys()) if (!this.#isYoung(start)) this.#young.delete(start);
     for (const nodeId of startedIn(change, ownId)) {
       const start = this.#startOf(nodeId);
-      // The first members of which this node hears may be as old as they like.
+      // The first members that this node hears of may have been up for any length of time.
       if (change.before.size > 1) this.#young.set(start, env.clock.nowMs());
       if (!this.known.isEmpty) this.#untold.add(start, [...this.known].map(waitingOf));
     }
   }
 
-  /** Whether this start of a node has yet to hear of a clear. */
+  /** Whether this incarnation of a node has yet to hear of a clear. */
   owes(nodeId: string, incarnation: number): boolean {
     return this.#untold.owes(`${incarnation} ${nodeId}`, () => true);
   }
@@ -135,7 +133,7 @@ export class Clears {
     this.#untold.stop();
   }
 
-  /** Notes clears, and resolves when these and those before are carried out. */
+  /** Notes clears, and resolves when these and all earlier ones have been executed. */
   async #hear(clears: readonly Clear[]): Promise<void> {
     for (const { voidBelow } of clears) this.#options.see(voidBelow);
     const news = clears.filter((clear) => this.known.note(clear));
@@ -151,7 +149,7 @@ export class Clears {
   }
 
   /**
-   * Tells those that the clearing node may not know yet. Resolves when they have dropped their copies, after
+   * Tells nodes that the clearing node may not know yet. Resolves when they have dropped their copies, after
    * DROP_WAIT_MAX_MS at the latest.
    */
   async #passOn(news: readonly Clear[]): Promise<void> {
@@ -181,7 +179,9 @@ export class Clears {
     return `${this.#options.members().get(nodeId)?.incarnation} ${nodeId}`;
   }
 
-  /** Tells a start of a member request by request, until it does not answer. Resolves with what it has carried out. */
+  /**
+   * Tells an incarnation of a member, request by request, until one is not answered. Resolves with the executed clears.
+   */
   async #tell(start: string, waiting: readonly Waiting<Clear>[]): Promise<readonly Waiting<Clear>[]> {
     const { rpc, endpointOf } = this.#options;
     let told = 0;
@@ -199,7 +199,7 @@ export class Clears {
     return waiting.slice(0, told);
   }
 
-  /** Throws `InvariantError` unless what is known, and what waits for each member, is within its limits. */
+  /** Throws `InvariantError` unless the known clears, and those that wait for each member, are within their limits. */
   verify(): void {
     this.known.verify();
     this.#untold.verify();
@@ -244,7 +244,7 @@ function waitingOf(clear: Clear): Waiting<Clear> {
   return [`${clear.origin} ${clear.voidBelow}`, clear];
 }
 
-/** The node of which this is a start. */
+/** The node that an incarnation belongs to. */
 function nodeOf(start: string): string {
   return start.slice(start.indexOf(' ') + 1);
 }

@@ -6,7 +6,7 @@ import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
 import { askEach, askMember, shownMembers, startIn } from './member-questions.js';
 
-/** The call that a member answers when it knows this start of the caller. */
+/** The call that a member answers once it knows this incarnation of the caller. */
 const METHOD = 'node.known';
 
 export interface IntroductionOptions {
@@ -18,12 +18,12 @@ export interface IntroductionOptions {
 }
 
 /**
- * Finds out when all members know a node that has just joined. Until then it must not be used: what others set or
- * delete they tell the members that they know.
+ * Finds out when all members know a node that has just joined. Until then the node must not be used, because members
+ * tell sets and deletes only to the members that they know.
  */
 export class Introduction {
   readonly #options: IntroductionOptions;
-  /** Calls of other nodes that are answered when this node knows the caller. */
+  /** Pending calls of other nodes, answered when this node knows the caller. */
   readonly #waiting = new Set<() => void>();
   readonly #stopped = new Cancellation();
 
@@ -31,7 +31,7 @@ export class Introduction {
     this.#options = options;
   }
 
-  /** Answers other nodes. */
+  /** Registers the handler for other nodes' calls. */
   attach(server: RpcServer): void {
     server.handle(METHOD, (params, { signal }) => {
       const { nodeId, incarnation } = startIn(params, METHOD);
@@ -39,13 +39,13 @@ export class Introduction {
     });
   }
 
-  /** Answers the calls of nodes that have become members. Called when all of this node goes by the change. */
+  /** Answers the calls of nodes that have become members. Called when all of this node follows the change. */
   membersChanged(): void {
     for (const check of [...this.#waiting]) check();
   }
 
   /**
-   * Resolves when each member has said that it knows this start of this node, or does not answer, or has left; after
+   * Resolves when each member has said that it knows this incarnation of this node, fails to answer, or has left; after
    * INTRODUCTION_TIMEOUT_MS in any case. Never rejects.
    */
   async made(): Promise<void> {
@@ -68,13 +68,13 @@ export class Introduction {
     });
   }
 
-  /** Ends waiting. */
+  /** Ends all waits. */
   stop(): void {
     this.#stopped.abort();
     this.membersChanged();
   }
 
-  /** Gives each other member once, also one that has become a member meanwhile. */
+  /** Returns each other member once, including members that join meanwhile. */
   #eachOther(): () => NodeInfo | undefined {
     const { members, nodeId } = this.#options;
     const given = new Set([nodeId]);
@@ -94,7 +94,7 @@ export class Introduction {
     };
   }
 
-  /** Resolves as soon as `isKnown`, or with what is the case when the time is over or the caller has gone. */
+  /** Resolves as soon as `isKnown`; with the current state when the time is over or the caller has gone. */
   #answer(isKnown: () => boolean, signal: CancelSignal): { known: boolean } | Promise<{ known: boolean }> {
     if (isKnown()) return { known: true };
     return new Promise((resolve) => {

@@ -12,27 +12,27 @@ export interface LostStatementsOptions {
   readonly rpc: RpcClient;
   readonly env: Environment;
   endpointOf(nodeId: string): Endpoint | undefined;
-  /** Whether this start of a node is a member. */
+  /** Whether this incarnation of a node is a member. */
   isLive(nodeId: string, incarnation: number): boolean;
 }
 
-/** Which start of a node is asked. */
+/** The incarnation of a node that is asked. */
 interface Start {
   readonly incarnation: number;
 }
 
 /**
- * Asks a node that rejoined with the same incarnation to announce its pages to this one again. This node's shard
- * dropped what the other node had stated, and the other node may not know that it was ever gone: for a while, this node
- * heard only from a master that the other one did not reach. Or it heard of a former start of the other node once more,
- * from a master that did not know the present one. A node that has started anew after its clock went back is asked,
- * too: until its former start had gone here, its statements were refused as older than that one's.
+ * Asks a node that rejoined with the same incarnation to announce its pages to this node again. This node's shard has
+ * dropped the other node's statements, and the other node may not know that it was ever gone: for a while, this node
+ * heard only from a master that the other one did not reach, or a master that did not know the present incarnation
+ * reported a former one again. A node that restarted after its clock went back is asked, too: until its former
+ * incarnation was gone here, its statements were refused as older.
  */
 export class LostStatements {
   readonly #options: LostStatementsOptions;
   /**
-   * Node id -> its start that was the member before the present one, or before it went: its statements were dropped.
-   * The earliest change comes first.
+   * By node id, the incarnation that was the member before the present one, or before the node went; its statements
+   * were dropped. The earliest change comes first.
    */
   readonly #dropped = new Map<string, number>();
   readonly #asked: PeerQueue<Start>;
@@ -71,7 +71,7 @@ export class LostStatements {
     this.#asked.stop();
   }
 
-  /** Asks a node; one that has started anew meanwhile announces by itself. */
+  /** Asks a node; if it has restarted meanwhile, it announces on its own. */
   async #ask(nodeId: string, waiting: readonly Waiting<Start>[]): Promise<readonly Waiting<Start>[]> {
     const { rpc, env, endpointOf, isLive } = this.#options;
     const endpoint = endpointOf(nodeId);

@@ -2,18 +2,18 @@ import type { Logger, LogLevel } from '../../base/environment/log.js';
 import { LOGGED_IDS_MAX_COUNT } from '../../base/limits.js';
 import type { NodeInfo } from '../../types.js';
 
-/** The members before and after a change. Neither map changes any more. */
+/** The members before and after a change. Both maps are final. */
 export interface MemberChange {
   readonly before: ReadonlyMap<string, NodeInfo>;
   readonly after: ReadonlyMap<string, NodeInfo>;
   /**
-   * Ids of all members whose record differs before and after, and perhaps of a few others: whoever follows a change
-   * looks at these only.
+   * Ids of all members whose record differs before and after, and perhaps of a few others. Followers of a change look
+   * only at these.
    */
   readonly changed: readonly string[];
 }
 
-/** Nodes other than this one of which a start has become a member that was none before. */
+/** Other nodes that have become members with a new incarnation. */
 export function startedIn({ before, after, changed }: MemberChange, ownId: string): string[] {
   return changed.filter((nodeId) => {
     const now = after.get(nodeId)?.incarnation;
@@ -22,8 +22,8 @@ export function startedIn({ before, after, changed }: MemberChange, ownId: strin
 }
 
 /**
- * Whether members have only said something new of themselves: all starts and zones, from which the owners of keys
- * follow, are as before.
+ * Whether the change only updates what members say of themselves: all incarnations and zones, which determine the
+ * owners of keys, are as before.
  */
 export function isOfSameOwners({ before, after, changed }: MemberChange): boolean {
   const isSameOf = (nodeId: string): boolean => {
@@ -34,16 +34,13 @@ export function isOfSameOwners({ before, after, changed }: MemberChange): boolea
 }
 
 export interface MemberLogOptions {
-  /** Whether a node that is no member any more has said that it leaves. */
+  /** Whether a node that is no longer a member has announced that it leaves. */
   readonly hasLeft: (nodeId: string) => boolean;
-  /** A node that sends no heartbeat for so long is lost. */
+  /** Time in seconds after which a node without a heartbeat is lost. */
   readonly memberTtlS: number;
 }
 
-/**
- * Logs which nodes have joined, restarted, left and got lost: one line for each of these, however many nodes it is
- * about.
- */
+/** Logs which nodes have joined, restarted, left and got lost: one line per kind, however many nodes it concerns. */
 export function logMemberChange(
   log: Logger,
   { before, after, changed }: MemberChange,

@@ -4,20 +4,20 @@ import { isNodeId } from '../../directory/messages/location-columns.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { NodeInfo } from '../../types.js';
 
-/** One start of a node, which asks the members about itself. */
+/** An incarnation of a node that asks the members about itself. */
 export interface AskingStart {
   readonly nodeId: string;
   readonly incarnation: number;
 }
 
-/** Reads who asks from the params of a question. Throws `ProtocolError`. */
+/** Parses the asking node from the params of a question. Throws `ProtocolError`. */
 export function startIn(params: unknown, method: string): AskingStart {
   const { node_id: nodeId, incarnation } = (params ?? {}) as Readonly<Record<string, unknown>>;
   if (isNodeId(nodeId) && Number.isSafeInteger(incarnation)) return { nodeId, incarnation: incarnation as number };
   throw new ProtocolError(`${method}: needs a node_id and an incarnation`);
 }
 
-/** A question of a node to members about itself, which they answer with yes or no in one field. */
+/** A yes-or-no question of a node to members about itself; the answer is in one field. */
 export interface MemberQuestion {
   readonly method: string;
   /** The field of the answer. */
@@ -25,7 +25,7 @@ export interface MemberQuestion {
   readonly rpc: Pick<RpcClient, 'call'>;
 }
 
-/** Asks one member; false also when it does not answer. Never rejects. */
+/** Asks one member; false if it does not answer. Never rejects. */
 export async function askMember(
   { method, field, rpc }: MemberQuestion,
   node: NodeInfo,
@@ -42,8 +42,8 @@ export async function askMember(
 }
 
 /**
- * Asks the members that `next` gives until it gives none, JOINING_IN_FLIGHT_MAX_COUNT at a time; returns those of which
- * `ask` says yes.
+ * Asks the members that `next` returns until it returns none, JOINING_IN_FLIGHT_MAX_COUNT at a time; returns those for
+ * which `ask` is true.
  */
 export async function askEach(
   next: () => NodeInfo | undefined,
@@ -57,7 +57,7 @@ export async function askEach(
   return agreed;
 }
 
-/** Fields for the log: how many members, and the ids of the first. */
+/** Log fields: the number of members, and the ids of the first ones. */
 export function shownMembers(nodeIds: readonly string[]): { readonly nodes: number; readonly first: string } {
   return { nodes: nodeIds.length, first: nodeIds.slice(0, LOGGED_IDS_MAX_COUNT).join(', ') };
 }

@@ -1,14 +1,14 @@
 import { type Distances, OTHER_ZONE, SAME_HOST, SAME_ZONE } from '../../net/distance.js';
 import type { NodeInfo } from '../../types.js';
 
-/** The racks or zones of the members, and how far members are from each other. */
+/** The racks or zones of the members, and the distances between members. */
 export class MemberZones {
   #members: ReadonlyMap<string, NodeInfo>;
   /** The members that state a zone. */
   readonly #zones = new Map<string, string>();
-  /** Members whose version does not know zones. */
+  /** Members whose version does not support zones. */
   readonly #unaware = new Set<string>();
-  /** The distances from members that were asked for since the members have changed. */
+  /** Cached distances from members, since the last change of members. */
   readonly #distances = new Map<string, Distances>();
 
   constructor(self: NodeInfo) {
@@ -24,8 +24,8 @@ export class MemberZones {
   }
 
   /**
-   * The zones by which replicas are spread; undefined: they are not. All nodes must choose the same owners, and a node
-   * of an earlier version chooses them without zones: while there is one, zones do not count.
+   * The zones by which replicas are spread; undefined if they are not spread. All nodes must choose the same owners,
+   * and nodes of earlier versions ignore zones: while there is one, zones do not count.
    */
   forRing(): ReadonlyMap<string, string> | undefined {
     return this.#unaware.size === 0 && this.#zones.size > 0 ? this.#zones : undefined;

@@ -30,12 +30,12 @@ export interface NodeDirectoryOptions {
   readonly self: NodeInfo;
   readonly vnodes: number;
   readonly replicas: number;
-  /** After so long every node knows of a change of members. */
+  /** Time after which every node knows of a change of members. */
   readonly settleMs: number;
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
   readonly isLive: (nodeId: string, incarnation: number) => boolean;
   readonly rpc: RpcClient;
-  /** The source of versions for pages that are set on this node. */
+  /** Source of versions for pages set on this node. */
   readonly versions: HybridClock;
   readonly env: Environment;
 }
@@ -43,26 +43,31 @@ export interface NodeDirectoryOptions {
 /** A node's part in the directory: its shard, its client, and the classes that keep both in step with the members. */
 export class NodeDirectory {
   readonly client: DirectoryClient;
-  /** The source of versions for pages that are set on this node. */
+  /** Source of versions for pages set on this node. */
   readonly versions: HybridClock;
   /** Tells nodes, this one included, to drop pages. */
   readonly drops: PageDrops;
-  /** Tells nodes what is cleared, and hears it of them. */
+  /** Tells other nodes about clears, and receives theirs. */
   readonly clears: Clears;
-  /** Other nodes have dropped this one as a member, or may have; sent before its pages are announced to them again. */
+  /**
+   * Sent when other nodes have, or may have, dropped this one as a member, before its pages are announced to them
+   * again.
+   */
   readonly away = new Signal<[]>();
-  /** The clock of this node goes by its date again after that was ahead; sent before its pages are announced again. */
+  /** Sent when this node's clock was ahead and goes by its date again, before its pages are announced again. */
   readonly begunAgain = new Signal<[]>();
   /**
-   * Nodes that have become members, told before pages are announced to them. `isEarlier`: one may have removed this
-   * node's pages without knowing it.
+   * Sent with nodes that have become members, before pages are announced to them. `isEarlier`: at least one of them was
+   * up before this node, so it may have deleted pages that this node still has.
    */
   readonly met = new Signal<[nodeIds: readonly string[], isEarlier: boolean]>();
-  /** A change of members, when the directory's part here has followed it, and the ring of the new members. */
+  /**
+   * Sent with a change of members, after this node's directory has followed it, and with the ring of the new members.
+   */
   readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
   #members: ReadonlyMap<string, NodeInfo>;
-  /** The log of what other nodes can cause. */
+  /** Log of events that other nodes can cause. */
   readonly #lines: SparseLog;
   #hasLengthConflict = false;
   #droppingCount = 0;
@@ -74,7 +79,7 @@ export class NodeDirectory {
   #ring: PartitionRing;
   readonly #lost: LostStatements;
   readonly #settleMs: number;
-  /** When this start of the node began, by the monotonic clock. */
+  /** Start of this incarnation on the monotonic clock. */
   #startMs: number;
   readonly #zones: MemberZones;
   readonly #env: Environment;
@@ -112,7 +117,7 @@ export class NodeDirectory {
       incarnation,
       rpc,
       localShard: this.#shard,
-      // Former owners forget after the delay: they count it by their own clocks, from when the change reached them.
+      // Former owners forget after the delay, counted by their own clocks from when the change reached them.
       formerRingMs: 2 * settleMs,
       versions: this.versions,
       displacedTold: (keys) => this.drops.told(keys),
@@ -144,12 +149,12 @@ export class NodeDirectory {
     return this.#shard.stats().keys;
   }
 
-  /** Whether every owner has answered the announcement of this node's pages; outdated ones are dropped by then. */
+  /** Whether every owner has answered the announcement of this node's pages; by then outdated pages are dropped. */
   get isAnnounced(): boolean {
     return !this.client.isSilent && this.#lists.isComplete && this.#droppingCount === 0;
   }
 
-  /** Counts outdated pages as not yet dropped until `dropped` is settled. */
+  /** Marks outdated pages as not yet dropped until `dropped` is settled. */
   dropping(dropped: Promise<void>): void {
     this.#droppingCount++;
     void dropped.finally(() => this.#droppingCount--);
@@ -159,18 +164,18 @@ export class NodeDirectory {
     return this.#members.has(nodeId);
   }
 
-  /** How far other nodes are from this one. */
+  /** Distances of other nodes from this one. */
   distances(): Distances {
     return this.#zones.distancesFrom(this.#nodeId);
   }
 
-  /** Answers other nodes' requests to this node's shard. */
+  /** Handles other nodes' requests to this node's shard. */
   attach(server: RpcServer): void {
     new DirectoryServer({ shard: this.#shard, displacedTold: (keys) => this.drops.told(keys) }).attach(server);
     ShardFilling.handle(server, (ownerId, incarnation) => this.#hasTold(ownerId, incarnation));
   }
 
-  /** Begins to announce these pages: now to their owners, later to those that gain them. */
+  /** Starts to announce these pages: to their owners now, and to later owners when they gain them. */
   startAnnouncing(pages: Publications): void {
     this.#lists.start(pages);
     if (!pages.isEmpty) this.#lists.listAll();
@@ -180,28 +185,26 @@ export class NodeDirectory {
    * Makes all members drop these pages, and forget their locations, if they are older than the version. True: every
    * member has done so. A member that does not answer in time is told again until it answers or leaves.
    *
-   * A page that was set before this call may have a later version than this node's clock gives, if the clock of the
-   * node that set it is ahead. The members report such versions, and are told once more, with a version later than
-   * these, unless `isOver`: the caller has given the call up. A page that is newer even then was set meanwhile.
+   * A page set before this call may have a later version than this node's clock gives, if the clock of the node that
+   * set it is ahead. The members report such versions and are told once more, with a version later than these, unless
+   * `isOver` says that the caller has given up. A page that is still newer was set meanwhile.
    */
   async deleteEverywhere(keys: readonly string[], version: number, isOver: () => boolean): Promise<boolean[]> {
-    // One message a member at a time, so that each of them has the whole time of a call.
+    // One message per member at a time, so that each gets the whole time of a call.
     const outcomes = await eachRequestOf(keys, (request) => this.#deleteSlice(pick(keys, request), version, isOver));
     return outcomes.flat();
   }
 
-  /**
-   * Tells another node to drop a page that is older than this version: that node was away when a newer page was set.
-   */
+  /** Tells another node to drop a page older than this version, because it was away when a newer page was set. */
   dropFrom(nodeId: string, key: string, voidBelow: number): void {
     this.drops.tell(nodeId, [{ key, voidBelow, reason: 'superseded' }]);
   }
 
   /**
-   * Called when the other nodes have dropped this one, and it goes on as a later start of itself. Its shard's contents
+   * Called when the other nodes have dropped this one and it continues under a new incarnation. Its shard's contents
    * are out of date, and the nodes that see it join announce theirs again; its own pages are announced to all owners.
-   * With `begunAgain`, the clock of this node goes by its date again after that was ahead: what has a version of before
-   * is forgotten.
+   * With `begunAgain`, this node's clock was ahead and goes by its date again: everything with a version from before is
+   * forgotten.
    */
   restartAs(incarnation: number, { begunAgain = false } = {}): void {
     this.#shard.clear(!begunAgain);
@@ -215,8 +218,8 @@ export class NodeDirectory {
   }
 
   /**
-   * Called when another node has taken this one's id, or has given it back: while it has it, nothing is announced;
-   * afterwards everything is.
+   * Called when another node has taken this one's id, or has given it back. Meanwhile nothing is announced; afterwards
+   * everything is.
    */
   setReplaced(isReplaced: boolean): void {
     this.client.setSilent(isReplaced);
@@ -224,8 +227,8 @@ export class NodeDirectory {
   }
 
   /**
-   * States all pages again: to an owner that has dropped what this node had stated, or to all because one has forgotten
-   * what this node was to drop.
+   * Announces all pages again: to an owner that has dropped this node's statements, or to all owners because one has
+   * forgotten what this node was to drop.
    */
   restate(ownerId?: string): void {
     if (ownerId === undefined) {
@@ -237,8 +240,8 @@ export class NodeDirectory {
   }
 
   /**
-   * Announces all pages again, because other nodes have, or may have, dropped what this one had announced: no master
-   * knows it any more, or it was away.
+   * Announces all pages again because other nodes have, or may have, dropped this node's announcements: no master knows
+   * it any more, or it was away.
    */
   announceAfterAway(): void {
     this.away.tell();
@@ -255,7 +258,7 @@ export class NodeDirectory {
       if (now === incarnation) continue;
       if (now !== undefined) this.#shard.startJoined(nodeId, now);
       if (incarnation === undefined) continue;
-      // A node whose clock went back has started anew with an earlier incarnation; what that start has announced stays.
+      // A node whose clock went back has restarted with an earlier incarnation; that start's announcements stay.
       this.#shard.dropNode(nodeId, incarnation, now);
     }
     this.#zones.changed(after, changed);
@@ -275,14 +278,14 @@ export class NodeDirectory {
     this.changed.tell(change, ring);
   }
 
-  /** Makes this node's shard forget deleted pages that are older than these versions. */
+  /** Makes this node's shard forget deleted pages older than these versions. */
   forgetDeleted(keys: readonly string[], voidBelow: readonly number[]): void {
     keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
   }
 
   /**
-   * The newest version that a page of these keys may have, here or on a node that is away, by this node's shard; 0: it
-   * knows of none.
+   * The newest version known to this node's shard that a page of these keys may have, here or on a node that is away;
+   * 0: it knows none.
    */
   newestKnown(keys: readonly string[]): number {
     return this.#shard.newestOf(keys);
@@ -297,8 +300,8 @@ export class NodeDirectory {
   }
 
   /**
-   * How long the members have been there, by the dates of their starts: of several hosts, so they may be wrong. What a
-   * node does before it joins counts for none of them: the date of now is that of this start and the time since then.
+   * How long the members have been up, by the dates of their starts, which come from several hosts and may be wrong. A
+   * node's time before it joined does not count: the current date is that of this start plus the time since then.
    */
   #seniority(ring: OwnerRing, members: ReadonlyMap<string, NodeInfo>): Seniority {
     const sinceMs = Float64Array.from(ring.nodes, (nodeId) => members.get(nodeId)?.incarnation ?? 0);
@@ -310,17 +313,19 @@ export class NodeDirectory {
     for (const _ of this.#shard.voidLocations.dropUndated(clears, SWEEP_SLICE_KEYS)) await this.#env.clock.yield();
   }
 
-  /** Tells which nodes have become members, and whether one was up before this node, or has come while it was alone. */
+  /**
+   * Signals which nodes have become members, and whether one was up before this node, or has come while it was alone.
+   */
   #tellMet(change: MemberChange): void {
     const { before, after } = change;
     const own = after.get(this.#nodeId)?.incarnation ?? Number.POSITIVE_INFINITY;
     const met = startedIn(change, this.#nodeId);
-    // By the dates of two hosts, so that it may be wrong.
+    // This compares the dates of two hosts, so it may be wrong.
     const isEarlier = before.size === 1 || met.some((nodeId) => (after.get(nodeId)?.incarnation ?? own) < own);
     if (met.length > 0) this.met.tell(met, isEarlier);
   }
 
-  /** Whether a start of another node has been told of all pages that this one has, and of all that are void. */
+  /** Whether an incarnation of another node has been told of all pages of this one, and of all void pages. */
   #hasTold(nodeId: string, incarnation: number): boolean {
     const isOwed = this.drops.owes(nodeId) || this.clears.owes(nodeId, incarnation);
     return this.#lists.hasListed(nodeId, incarnation) && !isOwed;
@@ -348,7 +353,7 @@ export class NodeDirectory {
     return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));
   }
 
-  /** Counts a page that was refused, and names the node that has stated it. */
+  /** Counts a refused page and logs the node that has stated it. */
   #isAhead(nodeId: string): void {
     this.#env.metrics.count('meshcache_ahead_pages_refused_total');
     this.#lines.log('warn', 'pages refused: their version is far ahead, as of a clock that is or was wrong', {
@@ -356,7 +361,7 @@ export class NodeDirectory {
     });
   }
 
-  /** Logs the first conflict of lengths; a metric counts all. */
+  /** Logs the first conflict of lengths; a metric counts all of them. */
   #lengthsDiffer(key: string): void {
     if (this.#hasLengthConflict) return;
     this.#hasLengthConflict = true;

@@ -23,9 +23,9 @@ import { addTo, type OwnerRing } from '../../directory/owners/owners.js';
 import type { NoteVisitor } from '../../directory/shard/removals.js';
 import type { DataLocation } from '../../types.js';
 
-/** Notes of which pages are void. */
+/** Notes about void pages. */
 export interface Notes {
-  /** Visits them, step by step, see `Removals.eachNote`. */
+  /** Visits the notes step by step, see `Removals.eachNote`. */
   eachNote(visit: NoteVisitor): Generator<void, void>;
 }
 
@@ -35,7 +35,7 @@ export interface Publications extends Notes {
   keysInSlices(): Iterable<readonly string[]>;
   /** Whether there are neither pages nor notes. */
   readonly isEmpty: boolean;
-  /** The location of each page; null for pages that are gone. */
+  /** The location of each page; null if it is gone. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
   /** Drops the pages that are older than these versions; see `PageStatements.drop`. */
   drop(
@@ -47,18 +47,18 @@ export interface Publications extends Notes {
 
 export interface OwnerListsOptions {
   readonly directory: DirectoryClient;
-  /** The shard of this node: what it has noted as an owner is handed over to later ones. */
+  /** This node's shard; the notes that it has taken as an owner are handed over to later owners. */
   readonly shard: Notes & { readonly hasNotes: boolean };
   readonly initial: RingView;
   readonly env: Environment;
 }
 
-/** What one start of an owner has yet to be told. */
+/** What one incarnation of an owner has yet to be told. */
 interface List {
   readonly partitions: PartitionSet;
 }
 
-/** What is owed under a key is what holds when it is told: the item says nothing but that it is another one. */
+/** Marks a key as owed. It carries no content: whatever holds when it is told is told. */
 type Owed = Record<never, never>;
 
 /** Calls a function for each list that has a partition. */
@@ -68,42 +68,42 @@ type EachWith = (partition: number, take: (list: Asked) => void) => void;
 interface Asked {
   readonly ownerId: string;
   readonly partitions: PartitionSet;
-  /** Whether the owner has answered so far. */
+  /** Whether the owner has answered all messages so far. */
   isAnswered: boolean;
   resolve(isAnswered: boolean): void;
 }
 
-/** The key of the one item that waits in `#lists` for an owner. */
+/** Key of the single item that waits in `#lists` for an owner. */
 const LIST = '';
 
 /**
- * Tells directory owners what they must know of this node's pages until they have taken it or are no members. What a
- * start of an owner gains, all pages of some partitions, is listed to it, and before them what this node has noted of
- * those that are void. Statements that an owner has not answered are repeated key by key, as they hold by then; they do
- * not wait for lists. At most OWED_STATEMENTS_MAX_KEYS keys are remembered for an owner; beyond that, all pages are
- * stated to it.
+ * Tells directory owners what they must know of this node's pages until they have accepted it or are no longer members.
+ * When an incarnation of an owner gains partitions, all pages of those are listed to it, preceded by this node's notes
+ * about void pages. Statements that an owner has not answered are repeated key by key, with what then holds; they do
+ * not wait for lists. At most OWED_STATEMENTS_MAX_KEYS keys are remembered per owner; beyond that, all pages are stated
+ * to it.
  *
- * Invariant: every page was stated to the owners of its partition of each time since it came, or its partition is in
- * their lists. For the store states a new page to the owners of its time, and a list is told after its partitions were
- * gained.
+ * Invariant: since a page came, it was stated to every owner that its partition has had, or its partition is in their
+ * lists. This holds because the store states a new page to the owners at that time, and a list is told after its
+ * partitions were gained.
  */
 export class OwnerLists {
   readonly #directory: DirectoryClient;
   readonly #shard: OwnerListsOptions['shard'];
   readonly #env: Environment;
   readonly #lines: SparseLog;
-  /** By start of an owner: a later one knows nothing of what was listed to an earlier one. */
+  /** Lists by incarnation of an owner: a later one knows nothing of what was listed to an earlier one. */
   readonly #lists: PeerQueue<List>;
-  /** By owner. */
+  /** Owed statements by owner. */
   readonly #owed: PeerQueue<Owed>;
   #publications: Publications | undefined;
   #view: RingView;
-  /** Lists that the next walk tells. */
+  /** Lists that the next walk will tell. */
   #asked: Asked[] = [];
   #isWalking = false;
-  /** Owner that asked for all pages again -> time at which they are, or were, listed to it. */
+  /** By owner that asked for all pages again, the time at which they are, or were, listed to it. */
   readonly #askedMs = new Map<string, number>();
-  /** Owner -> partitions of pages that it had no room for. */
+  /** By owner, the partitions of pages that it had no room for. */
   #full = new Map<string, PartitionSet>();
   #cancelFull: (() => void) | undefined;
   #isStopped = false;
@@ -135,19 +135,19 @@ export class OwnerLists {
     env.metrics.setGaugeProvider('meshcache_directory_owed_keys', () => this.#owed.count);
   }
 
-  /** Begins to list these pages. Before, changes of owners are followed with nothing to list. */
+  /** Starts to list these pages. Before this call, changes of owners are followed with nothing to list. */
   start(publications: Publications): void {
     this.#publications = publications;
   }
 
-  /** Called with keys whose statement an owner has not answered. */
+  /** Called with keys whose statements an owner has not answered. */
   owe(ownerId: string, keys: readonly string[]): void {
     const owed = keys.map((key) => [key, {}] as const);
     this.#owed.add(ownerId, owed, STATEMENT_RETRY_MIN_MS);
   }
 
   ownersChanged(view: RingView): void {
-    // With nothing to list: a page that comes now is stated to its owners of now.
+    // Without pages there is nothing to list: a page that comes later is stated to its owners at that time.
     const pages = this.#publications;
     const hasAny = pages !== undefined && (!pages.isEmpty || this.#shard.hasNotes);
     const gained = hasAny ? this.#gained(this.#view, view) : new Map<string, PartitionSet>();
@@ -161,13 +161,13 @@ export class OwnerLists {
     for (const [ownerId, partitions] of gained) this.#add(ownerId, partitions, pauseMs);
   }
 
-  /** Lists all pages to all owners again, because they may have dropped what they knew. */
+  /** Lists all pages to all owners again, because they may have lost them. */
   listAll(): void {
     for (const [ownerId, partitions] of this.#gained(undefined, this.#view)) this.#add(ownerId, partitions);
   }
 
   /**
-   * Lists all its pages again to an owner that has lost what it knew: soon, but at a limited rate, however often this
+   * Lists all pages of an owner to it again, because it has lost them: soon, but at a limited rate, however often this
    * is called.
    */
   listAgain(ownerId: string): void {
@@ -182,7 +182,7 @@ export class OwnerLists {
   }
 
   /**
-   * Lists all its pages to an owner at once, and then tells it that all older statements are void. Resolves with
+   * Lists all pages of an owner to it at once, and then tells it that all older statements are void. Resolves with
    * whether it has answered.
    */
   async restate(ownerId: string): Promise<boolean> {
@@ -192,7 +192,7 @@ export class OwnerLists {
     return this.#directory.renounce(ownerId, generation);
   }
 
-  /** Called with keys of pages for which an owner had no room: they are listed to it again after a while. */
+  /** Called with keys of pages that an owner had no room for: they are listed to it again after a while. */
   refused(ownerId: string, keys: readonly string[]): void {
     if (this.#isStopped) return;
     const { clock, random } = this.#env;
@@ -207,26 +207,26 @@ export class OwnerLists {
     });
   }
 
-  /** Whether every owner has answered for all that it has gained. */
+  /** Whether every owner has answered for everything that it has gained. */
   get isComplete(): boolean {
     return this.#lists.count === 0;
   }
 
   /**
-   * Whether this start of an owner has answered for all that it has gained since it became a member. Before {@link
-   * start} nothing was listed.
+   * Whether this incarnation of an owner has answered for everything that it has gained since it became a member. False
+   * before {@link start}.
    */
   hasListed(ownerId: string, incarnation: number): boolean {
     const isKnown = this.#publications !== undefined && this.#view.incarnations.get(ownerId) === incarnation;
     return isKnown && !this.#lists.has(this.#startOf(ownerId), LIST);
   }
 
-  /** The rings that are still needed. */
+  /** The rings that are still in use. */
   rings(): OwnerRing[] {
     return [this.#view.ring];
   }
 
-  /** Ends all work: from now on no page is asked for, and nothing is sent. Messages in progress are not waited for. */
+  /** Stops all work: no more pages are requested and nothing is sent. Messages in progress are not awaited. */
   stop(): void {
     this.#isStopped = true;
     this.#lists.stop();
@@ -248,7 +248,7 @@ export class OwnerLists {
       this.#lists.add(this.#startOf(ownerId), [[LIST, { partitions }]], pauseMs);
   }
 
-  /** A random time in a large cluster, so that not all nodes list their pages to a new owner at once. */
+  /** A random delay in a large cluster, so that not all nodes list their pages to a new owner at once. */
   #spreadMs(): number {
     const further = this.#view.incarnations.size - ANNOUNCE_AT_ONCE_NODES_COUNT;
     return further <= 0 ? 0 : (this.#env.random.u32() / 2 ** 32) * further * ANNOUNCE_SPREAD_PER_NODE_MS;
@@ -262,7 +262,7 @@ export class OwnerLists {
     return [];
   }
 
-  /** Repeats statements, batch by batch, until a batch is not taken. Resolves with those that were. */
+  /** Repeats statements, batch by batch, until a batch is not accepted. Resolves with the accepted ones. */
   async #repeat(ownerId: string, owed: readonly Waiting<Owed>[]): Promise<readonly Waiting<Owed>[]> {
     const publications = this.#publications;
     if (publications === undefined) return [];
@@ -278,7 +278,7 @@ export class OwnerLists {
     return owed;
   }
 
-  /** Lists the pages of these partitions to an owner, in the next walk. Resolves with whether it has answered. */
+  /** Lists the pages of these partitions to an owner in the next walk. Resolves with whether it has answered. */
   #list(ownerId: string, partitions: PartitionSet): Promise<boolean> {
     return new Promise((resolve) => {
       this.#asked.push({ ownerId, partitions, isAnswered: true, resolve });
@@ -286,10 +286,10 @@ export class OwnerLists {
     });
   }
 
-  /** Walks through all pages as long as there are lists to tell. Never rejects. */
+  /** Walks through all pages while there are lists to tell. Never rejects. */
   async #walkAll(): Promise<void> {
     this.#isWalking = true;
-    // What else is asked for in this turn is told as well.
+    // Lists requested later in this turn are told as well.
     await Promise.resolve();
     while (this.#asked.length > 0) {
       const asked = this.#asked;
@@ -326,12 +326,12 @@ export class OwnerLists {
         eachWith(partition, (list) => addTo(wanted, list, keys[i] as string));
       await Promise.all([...wanted].map(([each, some]) => this.#announce(each, some, publications)));
       await this.#env.clock.yield();
-      // The rest would be walked through in vain.
+      // No list can be told any more, so the walk ends.
       if (this.#isStopped || asked.every(({ isAnswered }) => !isAnswered)) return;
     }
   }
 
-  /** Hands over what is noted of the partitions of the lists, before their pages. */
+  /** Hands over the notes about the partitions of the lists, before their pages. */
   async #handOver(publications: Publications, eachWith: EachWith): Promise<void> {
     const notesFor = new Map<Asked, NoteColumns>();
     const tell = async (leastCount: number): Promise<void> => {
@@ -360,7 +360,7 @@ export class OwnerLists {
     await tell(1);
   }
 
-  /** An owner that has not answered gets everything later: it must not delay the others step by step. */
+  /** An owner that has not answered gets everything later: it must not delay the others at each step. */
   async #announce(asked: Asked, keys: readonly string[], publications: Publications): Promise<void> {
     if (!asked.isAnswered) return;
     asked.isAnswered = await this.#directory.announce(asked.ownerId, keys, (some) =>
@@ -376,14 +376,14 @@ export class OwnerLists {
   }
 }
 
-/** The lists for each node, by its place among the nodes; those for nodes that are none of them are left out. */
+/** The lists for each node, by its position in `nodes`; lists for other nodes are left out. */
 function listsByOwner(asked: readonly Asked[], nodes: readonly string[]): readonly (readonly Asked[] | undefined)[] {
   const ofOwner = new Map<string, Asked[]>();
   for (const each of asked) addTo(ofOwner, each.ownerId, each);
   return nodes.map((nodeId) => ofOwner.get(nodeId));
 }
 
-/** The node of which this is a start. */
+/** The node that an incarnation belongs to. */
 function ownerOf(start: string): string {
   return start.slice(start.indexOf(' ') + 1);
 }

@@ -2,14 +2,14 @@ import { assert } from '../../base/assert.js';
 import { PartitionedRing } from '../../core/ring/partitions.js';
 import type { OwnerRing } from '../../directory/owners/owners.js';
 
-/** A user of rings. It names the rings that it may still ask without being given them again. */
+/** A user of rings; names the rings that it may still use. */
 export interface RingUser {
   rings(): readonly OwnerRing[];
 }
 
 /**
- * Makes and owns a node's rings, one for each change of members, and frees rings that have no user any more: their
- * points are in WASM memory, which the garbage collector does not see.
+ * Creates and owns a node's rings, one per change of members, and frees rings that have no user any more: their points
+ * are in WASM memory, which the garbage collector does not see.
  */
 export class OwnerRings {
   readonly #vnodes: number;
@@ -21,7 +21,7 @@ export class OwnerRings {
     this.#vnodes = vnodes;
   }
 
-  /** Number of rings that are not freed. */
+  /** Number of rings that have not been freed. */
   get count(): number {
     return this.#live.size;
   }
@@ -35,8 +35,8 @@ export class OwnerRings {
   }
 
   /**
-   * Makes the ring that follows the latest one: of the nodes in `changed` it has those that are wanted, and the others
-   * as before. `zones`: those of all nodes; undefined: none.
+   * Creates the next ring: of the nodes in `changed`, it has those for which `isWanted` is true; all others are as
+   * before. `zones`: the zones of all nodes; undefined: none.
    */
   next(
     changed: readonly string[],

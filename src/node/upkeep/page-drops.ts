@@ -21,7 +21,7 @@ import { indicesWhere } from '../../store/call/key-steps.js';
 /** The call that tells a node to drop pages. */
 const METHOD = 'pages.drop';
 /**
- * The call that asks a node to state all its pages again, to one owner or to all: the answers tell it which ones to
+ * The call that asks a node to state all its pages again, to one owner or to all; the answers tell it which ones to
  * drop.
  */
 export const RESTATE_METHOD = 'pages.restate';
@@ -32,26 +32,23 @@ export interface PageDrop {
   /** The page is void if it is older than this version. */
   readonly voidBelow: number;
   /**
-   * `deleted`: make the directory's shard forget the key, too. `tied`: another
-   * node has set another content with the version before `voidBelow`, at the same time; that one is not void.
+   * `deleted`: the directory's shard also forgets the key. `tied`: another node has set different content with the
+   * version just below `voidBelow`, at the same time; that content is not void.
    */
   readonly reason: DropReason;
-  /**
-   * Called with a version, not older than `voidBelow`, of a page that the node still has or knows of, when it has
-   * answered so.
-   */
+  /** Called if the node answers that it still has, or knows of, a page with a version not older than `voidBelow`. */
   readonly onNewer?: (version: number) => void;
 }
 
-/** The reasons, in the order of their numbers on the wire. */
+/** The reasons, in the order of their wire numbers. */
 const REASONS = ['superseded', 'deleted', 'tied'] as const;
 export type DropReason = (typeof REASONS)[number];
-/** The order in which drops are sent: those last which nodes refuse because their version is too far ahead. */
+/** The order in which drops are sent: last come those that nodes refuse because their version is too far ahead. */
 const ORDER = [false, true].flatMap((isAhead) => REASONS.map((reason) => ({ reason, isAhead })));
 
 /**
  * Drops pages on this node. Resolves when they cannot be read from it any more, not even after a crash: for deleted
- * keys with the newest version that the node still has or knows of under any of them, else with 0.
+ * keys with the newest version under any of them that the node still has or knows of, else with 0.
  */
 export type DropHandler = (
   keys: readonly string[],
@@ -63,19 +60,19 @@ export interface PageDropsOptions {
   readonly nodeId: string;
   readonly rpc: RpcClient;
   readonly env: Environment;
-  /** The control endpoint of a node; undefined when the node is not a member. */
+  /** The control endpoint of a node; undefined if the node is not a member. */
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
-  /** Whether a version is so far ahead that a wrong clock has given it out. Default: none is. */
+  /** Whether a version is so far ahead that a wrong clock must have made it. Default: no version is. */
   readonly isAhead?: (version: number) => boolean;
   /**
-   * A node that is not a member is told nothing more after so long. Joining nodes announce pages before all others know
-   * of them, hence the wait.
+   * Time after which a node that is not a member is no longer told. The delay is needed because joining nodes announce
+   * pages before all others know of them.
    */
   readonly joinMs: number;
 }
 
 /**
- * Tells nodes to drop pages that are void: overwritten elsewhere, or deleted. A node that does not answer is told again
+ * Tells nodes to drop void pages: those overwritten elsewhere, or deleted. A node that does not answer is told again
  * until it answers, or has not been a member for a while. Beyond DROPS_MAX_KEYS orders for a node, the oldest are
  * forgotten: once the node answers, it is asked to state all its pages again, and the directory's answers tell it which
  * ones to drop.
@@ -105,8 +102,8 @@ export class PageDrops {
   }
 
   /**
-   * Answers other nodes; `handler` also carries out the orders to this node itself, and `restate` states all pages
-   * again, to this owner or to all. A malformed request is refused as a whole.
+   * Handles other nodes' calls. `handler` also executes this node's orders to itself; `restate` states all pages again,
+   * to the given owner or to all. A malformed request is refused as a whole.
    */
   handle(server: RpcServer, handler: DropHandler, restate: (ownerId?: string) => void): void {
     this.#handler = handler;
@@ -127,7 +124,7 @@ export class PageDrops {
         good.map((i) => voidBelow[i] as number),
         readReason(fields),
       );
-      // The others are dropped by then: the node that asks is told, and asks again.
+      // The other pages have been dropped by now; the error makes the calling node ask again.
       if (good.length < keys.length)
         throw new ProtocolError('void_below: a version is too far ahead of the clock here');
       return { newest_version: newest };
@@ -144,9 +141,9 @@ export class PageDrops {
   }
 
   /**
-   * Resolves when the nodes that {@link tell} was called for since the last call of this, and those that were told
-   * earlier to drop one of these keys, have answered or failed to, after `waitMs` at the latest. Later orders are not
-   * waited for, and neither are nodes whose last attempt has failed.
+   * Waits for the nodes that {@link tell} was called for since the last call of this, and for those that were told
+   * earlier to drop one of these keys: until they have answered or failed to, `waitMs` at most. Does not wait for later
+   * orders, nor for nodes whose last attempt has failed.
    */
   async told(keys: readonly string[], waitMs = DROP_WAIT_MAX_MS): Promise<void> {
     const fresh = new Set(this.#fresh);
@@ -156,12 +153,12 @@ export class PageDrops {
     await this.#owed.attended((nodeId, has) => fresh.has(nodeId) || owesAny(has), waitMs);
   }
 
-  /** Whether a node has yet to carry out an order; those whose version is too far ahead it refuses. */
+  /** Whether a node has yet to execute an order; orders that it refuses as too far ahead do not count. */
   owes(nodeId: string): boolean {
     return this.#owed.owes(nodeId, ({ voidBelow }) => !this.#isAhead(voidBelow));
   }
 
-  /** For each key, whether the node may not have deleted the page yet, also if it has ceased to be a member just now. */
+  /** For each key, whether the node may not have deleted the page yet, even if it has just ceased to be a member. */
   isOwedBy(nodeId: string, keys: readonly string[]): boolean[] {
     return keys.map((key) => this.#owed.has(nodeId, idOf('deleted', key)));
   }
@@ -174,7 +171,7 @@ export class PageDrops {
     return nodeId === this.#options.nodeId || this.#options.endpointOf(nodeId) !== undefined;
   }
 
-  /** Asks the node to state all its pages, which makes up for orders that were forgotten. */
+  /** Asks the node to state all its pages, which makes up for forgotten orders. */
   async #restate(nodeId: string): Promise<boolean> {
     const endpoint = this.#options.endpointOf(nodeId);
     if (endpoint === undefined) return false;
@@ -182,7 +179,7 @@ export class PageDrops {
     return true;
   }
 
-  /** Sends the orders, in {@link ORDER}, until some have failed. Resolves with those that were taken. */
+  /** Sends the orders, in {@link ORDER}, until some fail. Resolves with the accepted ones. */
   async #send(nodeId: string, waiting: readonly Waiting<PageDrop>[]): Promise<Waiting<PageDrop>[]> {
     const taken: Waiting<PageDrop>[] = [];
     const byOrder = ORDER.map((): Waiting<PageDrop>[] => []);
@@ -202,7 +199,7 @@ export class PageDrops {
     return taken;
   }
 
-  /** Drops pages of this node, and leaves the thread to others after each full step. */
+  /** Drops pages of this node, and yields to other work after each full step. */
   async #dropHere(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
     let newest = 0;
     for (let start = 0; start < keys.length; start += CLIENT_STEP_KEYS) {
@@ -214,7 +211,7 @@ export class PageDrops {
     return newest;
   }
 
-  /** The place of an order in {@link ORDER}. */
+  /** The position of an order in {@link ORDER}. */
   #rankOf({ reason, voidBelow }: PageDrop): number {
     return REASONS.indexOf(reason) + (this.#isAhead(voidBelow) ? REASONS.length : 0);
   }
@@ -240,8 +237,8 @@ export class PageDrops {
   }
 
   /**
-   * Throws `InvariantError` unless the orders for each node are within their limit, and being sent or due to be sent
-   * again.
+   * Throws `InvariantError` unless the orders for each node are within their limit, and are being sent or due to be
+   * sent again.
    */
   verify(): void {
     this.#owed.verify();

@@ -32,7 +32,10 @@ export class ShardFilling {
     this.#options = options;
   }
 
-  /** Answers other nodes; `hasTold` says whether this start of an owner was told of all pages, and of what is void. */
+  /**
+   * Handles other nodes' calls; `hasTold`: whether an incarnation of an owner was told of all pages, and of all void
+   * ones.
+   */
   static handle(server: RpcServer, hasTold: (ownerId: string, incarnation: number) => boolean): void {
     server.handle(METHOD, (params) => {
       const { nodeId, incarnation } = startIn(params, METHOD);
@@ -46,14 +49,14 @@ export class ShardFilling {
    */
   filled(): Promise<boolean> {
     this.#filled ??= this.#wait().then((isComplete) => {
-      // Whoever asks again waits again.
+      // A later call waits again.
       if (!isComplete) this.#filled = undefined;
       return isComplete;
     });
     return this.#filled;
   }
 
-  /** Ends waiting. */
+  /** Ends all waits. */
   stop(): void {
     this.#stopped = true;
     this.#endPause();
@@ -70,7 +73,7 @@ export class ShardFilling {
     const firstIds = new Set(members().keys());
     while (!isOver()) {
       const own = members().get(nodeId)?.incarnation;
-      // A new incarnation: the others had dropped this node, and announce everything to it again.
+      // Under a new incarnation, the others had dropped this node and announce everything to it again.
       if (own !== ownIncarnation) announced = new Set();
       ownIncarnation = own;
       const isBefore = (node: NodeInfo): boolean => firstIds.has(node.nodeId) || node.incarnation <= (own ?? 0);
@@ -90,7 +93,7 @@ export class ShardFilling {
     return false;
   }
 
-  /** Whether a node has announced everything. One that does not answer is asked again until it leaves. */
+  /** Whether a node has announced everything. A node that does not answer is asked again until it leaves. */
   #ask(node: NodeInfo, incarnation: number): Promise<boolean> {
     const { rpc, nodeId } = this.#options;
     return askMember({ method: METHOD, field: 'complete', rpc }, node, { nodeId, incarnation });
@@ -116,7 +119,7 @@ export class ShardFilling {
   }
 }
 
-/** Identifies one start of a node. */
+/** Identifies one incarnation of a node. */
 function startOf({ nodeId, incarnation }: NodeInfo): string {
   return `${incarnation} ${nodeId}`;
 }

@@ -5,19 +5,19 @@ import type { OwnerRing } from '../../directory/owners/owners.js';
 import { pruneShard } from '../../directory/prune.js';
 import type { DirectoryShard } from '../../directory/shard/shard.js';
 
-/** Keys that a sweep looks at before it lets other work go on. */
+/** Keys that a sweep checks before it lets other work run. */
 export const SWEEP_SLICE_KEYS = 4096;
 
 export interface ShardUpkeepOptions {
   readonly shard: DirectoryShard;
   readonly nodeId: string;
   readonly replicas: number;
-  /** After so long every node uses a new ring, and no node asks a former owner any more. */
+  /** Time after which every node uses a new ring, and no node asks a former owner any more. */
   readonly pruneDelayMs: number;
   readonly clock: Clock;
 }
 
-/** Frees, in small steps, what a shard keeps for nodes that have left and for keys that it does not own any more. */
+/** Frees, in small steps, what a shard keeps for nodes that have left and for keys that it no longer owns. */
 export class ShardUpkeep {
   readonly #options: ShardUpkeepOptions;
   #ring: OwnerRing | undefined;
@@ -25,7 +25,7 @@ export class ShardUpkeep {
   #former: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
   #cancelPrune: (() => void) | undefined;
   #cancelTurn: (() => void) | undefined;
-  /** Whether a walk is on for what is void by notes of other nodes. */
+  /** Whether a walk for entries that other nodes' notes make void is in progress. */
   #isDropping = false;
   #stopped = false;
 
@@ -34,9 +34,9 @@ export class ShardUpkeep {
   }
 
   /**
-   * Follows a change of owners. A key goes when this node has not owned it for the delay: until then its new owner may
-   * not know of it, and others ask this node. Keys are looked at when the delay has passed since the first change after
-   * the last look, so that nodes which come and go all the time do not put it off for ever.
+   * Follows a change of owners. A key is dropped when this node has not owned it for the delay: until then its new
+   * owner may not know it, and others ask this node. Keys are checked when the delay has passed since the first change
+   * after the last check, so that nodes that come and go all the time do not postpone it forever.
    */
   ownersChanged(ring: OwnerRing): void {
     const { clock, pruneDelayMs } = this.#options;
@@ -47,14 +47,14 @@ export class ShardUpkeep {
     this.pruneLater();
   }
 
-  /** The rings that the upkeep may still ask. */
+  /** The rings that the upkeep may still use. */
   rings(): OwnerRing[] {
     return this.#ring === undefined ? [] : [this.#ring, ...this.#formerRings()];
   }
 
   /**
-   * Begins to look now and then for void entries: those that nodes have renounced, and late statements of nodes that
-   * had left.
+   * Starts periodic checks for void entries: those that nodes have renounced, and late statements of nodes that had
+   * left.
    */
   start(): void {
     const { shard, clock } = this.#options;
@@ -69,7 +69,7 @@ export class ShardUpkeep {
     });
   }
 
-  /** Called when the shard has taken notes of another node. */
+  /** Called when the shard has received notes of another node. */
   noted(): void {
     if (!this.#isDropping) void this.#dropNoted();
   }
@@ -85,7 +85,7 @@ export class ShardUpkeep {
   async #dropNoted(): Promise<void> {
     const { shard, clock } = this.#options;
     this.#isDropping = true;
-    // What else is noted in this turn is looked for in the same walk.
+    // Entries noted later in this turn are found by the same walk.
     await clock.yield();
     for (const _ of shard.voidLocations.dropNoted(SWEEP_SLICE_KEYS)) {
       await clock.yield();
@@ -104,11 +104,11 @@ export class ShardUpkeep {
     const rings = { ring: () => this.#ring, formerRings: () => this.#formerRings() };
     const isLast = this.#formerRings().length === 0;
     await pruneShard(shard, { nodeId, replicas, ...rings }, clock);
-    // Keys that are kept for a former ring go at a later look.
+    // Keys kept for a former ring are dropped at a later check.
     if (!isLast) this.pruneLater();
   }
 
-  /** Looks at all keys after the delay: this node may have been told of some that it does not own. */
+  /** Checks all keys after the delay, because this node may have been told of some that it does not own. */
   pruneLater(): void {
     if (this.#stopped) return;
     const { clock, pruneDelayMs } = this.#options;
@@ -124,7 +124,7 @@ export class ShardUpkeep {
     return this.#former.map(({ ring }) => ring);
   }
 
-  /** Throws `InvariantError` unless the former rings are within their limit, and the next look is due. */
+  /** Throws `InvariantError` unless the former rings are within their limit, and the next check is due. */
   verify(): void {
     assertAtMost('shard upkeep: former rings', this.#former.length, FORMER_RINGS_MAX_COUNT);
     assert(this.#stopped || this.#cancelTurn !== undefined, 'shard upkeep: no turn is due');

@@ -14,8 +14,8 @@ export interface VoidPagesParts {
 }
 
 /**
- * Drops the pages of this node that the cluster has replaced or deleted: when another node says so, and when the
- * directory's answers show it.
+ * Drops this node's pages that the cluster has replaced or deleted: when another node says so, and when the directory's
+ * answers show it.
  */
 export class VoidPages {
   readonly #parts: VoidPagesParts;
@@ -25,7 +25,7 @@ export class VoidPages {
     parts.directory.client.outdated.listen((keys, versions) => this.#dropOutdated(keys, versions));
   }
 
-  /** Answers nodes that tell this one of clears, to drop pages, or to state all its pages again. */
+  /** Handles calls about clears, dropping pages, and stating all pages again. */
   attach(server: RpcServer): void {
     const { directory, dropCleared } = this.#parts;
     directory.clears.handle(server, dropCleared);
@@ -37,8 +37,8 @@ export class VoidPages {
   }
 
   /**
-   * Drops pages. For deleted keys it returns the newest version that this node still has or knows of under any of them,
-   * else 0.
+   * Drops pages. For deleted keys, resolves with the newest version under any of them that this node still has or knows
+   * of, else with 0.
    */
   async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
     const { directory, pages } = this.#parts;
@@ -62,12 +62,13 @@ export class VoidPages {
   }
 
   /**
-   * Drops pages, and tells their owners: one that has not heard of the newer page still lists the outdated one. Where
-   * the disk cannot record that, the tier has reported it, and nobody finds the pages there while this node runs.
+   * Drops pages and withdraws them from their owners: an owner that has not heard of the newer page still lists the
+   * outdated one. If the disk cannot record the removal, the tier has reported it, and nobody finds the pages there
+   * while this node runs.
    */
   async #dropAndRetract(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
     const { directory, pages } = this.#parts;
-    // The newer content may have the same version, by another node.
+    // The newer content, from another node, may have the same version.
     await pages.drop(keys, voidBelow, { isTie: true }).catch(unlessOfDisk);
     const left = pages.locationsOf(keys);
     await directory.client.delete(keys.filter((_, i) => (left[i] ?? null) === null));

@@ -13,23 +13,23 @@ import type { PublishedPool } from '../../pool/published-pool.js';
 import type { NamespaceTenants } from '../../pool/tenants/namespace-tenants.js';
 import { openPoolFolder, type PoolFolder } from './pool-folder.js';
 
-/** Bytes that are summed between two turns of the event loop. */
+/** Bytes checksummed between two turns of the event loop. */
 const SUM_SLICE_BYTES = 64 * 2 ** 20;
-/** Time after which the memory is mapped that nobody has touched yet. */
+/** Delay before memory that nobody has touched yet is mapped. */
 const PREFAULT_AFTER_MS = 3000;
-/** Pages that are compared with those of the disk between two turns. */
+/** Pages compared with those of the disk between two turns of the event loop. */
 const COMPARE_SLICE_PAGES = 1024;
 
-/** What a node has found in its pool when it started. */
+/** Results of the search for pages in the pool at the node's start. */
 export interface KeptFigures {
   readonly pages: number;
   readonly bytes: number;
-  /** Pages that were not taken again. */
+  /** Pages that were found but not restored. */
   readonly refused: number;
 }
 
 export interface KeptPoolOptions {
-  /** The folder. */
+  /** The folder of the pool. */
   readonly path: string;
   readonly capacityBytes: number;
   readonly verifyReads: boolean;
@@ -39,9 +39,9 @@ export interface KeptPoolOptions {
 }
 
 /**
- * The memory of a pool that outlives its process, and the pages of before that were found in it: those whose record is
- * whole and whose stamp is in its place. Their bytes are checked by whoever reads them; with `verify_reads` off, nobody
- * would, so that they are checked here.
+ * The memory of a pool that outlives its process, and the earlier pages found in it: those whose record is complete and
+ * whose stamp is in place. Readers check their bytes; with `verify_reads` off nobody would, so the bytes are checked
+ * here.
  */
 export class KeptPool {
   readonly region: HostRegion;
@@ -54,7 +54,7 @@ export class KeptPool {
   #cancelPrefault: () => void = () => {};
   #figures: KeptFigures = { pages: 0, bytes: 0, refused: 0 };
 
-  /** Opens the folder, and finds what is in it. Throws `ConfigError`. */
+  /** Opens the folder and finds its pages. Throws `ConfigError`. */
   static async open(options: KeptPoolOptions): Promise<KeptPool> {
     const { path, verifyReads, tenants, env } = options;
     const folder = await openPoolFolder(options);
@@ -77,12 +77,12 @@ export class KeptPool {
     this.records = new PageRecords(folder.cells);
   }
 
-  /** What {@link restore} has found. */
+  /** The results of {@link restore}. */
   get figures(): KeptFigures {
     return this.#figures;
   }
 
-  /** The note of the start of the node that has last known all pages to be good. */
+  /** The note of the last start at which all pages were known to be good. */
   get startNote(): Pick<Cells, 'start' | 'note'> {
     return this.#folder.cells;
   }
@@ -93,8 +93,8 @@ export class KeptPool {
   }
 
   /**
-   * Compares the pages with those of the disk: of two contents of a key, the older one goes. The runtime must be open:
-   * its present is that by which pages expire. Resolves when no crash can bring the older ones back.
+   * Compares the pages with those of the disk: of two contents of a key, the older one is dropped. The runtime must be
+   * open, because pages expire by its present. Resolves when no crash can bring the older ones back.
    */
   async compareWith(disk: DiskStore): Promise<void> {
     const newer: FoundRecord[] = [];
@@ -118,7 +118,7 @@ export class KeptPool {
     const restored = pool.kept?.restore(this.#found);
     this.#found = [];
     const { metrics, log, clock } = this.#env;
-    // Other threads map the memory, so that sets do not; later, so that they do not slow the start down.
+    // Other threads map the memory, so that sets need not; they do it later, so that they do not slow down the start.
     if (this.region.isNative) {
       this.#cancelPrefault = clock.after(PREFAULT_AFTER_MS, () => void this.region.prefault().catch(() => {}));
     }
@@ -138,7 +138,7 @@ export class KeptPool {
     });
   }
 
-  /** Gives the memory and the folder back; the pages stay there. Idempotent. */
+  /** Releases the memory and the folder; the pages stay in them. Idempotent. */
   async close(): Promise<void> {
     this.#cancelPrefault();
     await this.#namespaces?.close();
@@ -159,15 +159,15 @@ export class KeptPool {
     this.#found = records;
   }
 
-  /** Whether the pool has the stamp of this page in its place. */
+  /** Whether the pool has this page's stamp in its place. */
   #isThere({ offset, length, stamp }: FoundRecord): boolean {
-    // A stamp that was destroyed is zero, and so is memory that was never used.
+    // A destroyed stamp is zero, and so is memory that was never used.
     if (stamp === NO_STAMP || length === 0 || offset + imageBytes(length) > this.region.length) return false;
     const [view, ...others] = this.region.views(stampOffset(offset, length), STAMP_BYTES);
     return view !== undefined && others.length === 0 && readStamp(view, 0) === stamp;
   }
 
-  /** The pages whose bytes have their checksum. */
+  /** The pages whose bytes match their checksum. */
   async #intact(found: readonly FoundRecord[]): Promise<FoundRecord[]> {
     const { threads, clock } = this.#env;
     const copyThreads = copyThreadsOf(threads);

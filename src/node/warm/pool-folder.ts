@@ -12,7 +12,7 @@ export const PAGES_FILE = 'pages';
 export const INDEX_FILE = 'index';
 /** Only the user of the node may read or write the files. */
 const FILE_MODE = 0o600;
-/** Least size of a huge page: sizes of the index are multiples of it, so that it may be on hugetlbfs. */
+/** Smallest huge page: index sizes are multiples of it, so that the index may be on hugetlbfs. */
 const INDEX_UNIT_BYTES = 2 * 2 ** 20;
 /** Bytes of an index that are read before it is mapped. */
 const HEADER_READ_BYTES = 128;
@@ -27,21 +27,21 @@ export interface PoolFolderOptions {
   readonly env: Environment;
 }
 
-/** A folder in memory with a pool that outlives its process, while this process has it. */
+/** A folder in memory with a pool that outlives its process; locked by this process. */
 export interface PoolFolder {
   /** The memory of the pages. */
   readonly region: HostRegion;
   readonly cells: Cells;
-  /** What the index was when it was opened. */
+  /** State of the index when it was opened. */
   readonly state: CellsState;
-  /** Gives the memory of the index and the folder back; the caller frees `region` first. Idempotent. */
+  /** Releases the memory of the index and the folder; the caller frees `region` first. Idempotent. */
   close(): Promise<void>;
 }
 
 /**
- * Locks the folder, and maps its two files, `pages` and `index`, with all of their memory reserved. Throws
- * `ConfigError` without the native addon; when another process has the folder, when it is not in memory, belongs to
- * another user or has files of others, and when there is no room. Files of others stay as they are.
+ * Locks the folder and maps its two files, `pages` and `index`, with all of their memory reserved. Throws `ConfigError`
+ * without the native addon; if another process uses the folder; if the folder is not in memory, belongs to another user
+ * or holds foreign files; and if there is no room. Foreign files are left unchanged.
  */
 export async function openPoolFolder(options: PoolFolderOptions): Promise<PoolFolder> {
   const { path, nodeId, env } = options;
@@ -93,12 +93,12 @@ async function openFiles(options: PoolFolderOptions, closing: (() => void)[]): P
     const wantedBytes = Math.max(poolIndexBytes(capacityBytes), indexBefore?.sizeBytes ?? 0);
     const indexBytes = Math.ceil(wantedBytes / INDEX_UNIT_BYTES) * INDEX_UNIT_BYTES;
     if (indexBefore === null) made.push(indexPath);
-    // The index is mapped before anything is reserved: that shows whether the folder is in memory.
+    // The index is mapped before anything is reserved, which shows whether the folder is in memory.
     const index = await provide(indexPath, indexBytes, env);
     closing.push(() => index.free());
     const cells = new Cells(index.segments);
     const state = cells.state();
-    // The header comes before the pages, so that pages without a header are those of somebody else.
+    // The header is written before the pages, so that pages without a header must be foreign.
     if (state !== 'ours') cells.begin((env.random.u32() | 1) >>> 0, state);
     if (pagesBefore === null) made.push(pagesPath);
     const region = await provide(pagesPath, capacityBytes, env);
@@ -110,7 +110,7 @@ async function openFiles(options: PoolFolderOptions, closing: (() => void)[]): P
   }
 }
 
-/** Makes the file as long as that, reserves its memory, and maps it. */
+/** Sets the length of the file, reserves its memory, and maps it. */
 async function provide(path: string, bytes: number, env: Environment): Promise<HostRegion> {
   if (env.host.keep !== undefined) return HostRegion.keep(env.host, path, bytes);
   const file = await env.files.open(path, { write: true, create: true, mode: FILE_MODE });
@@ -143,10 +143,10 @@ async function reserve(
   file: OpenFile,
   { bytes, env }: { readonly bytes: number; readonly env: Environment },
 ): Promise<void> {
-  // Asking for memory that is there takes a second for each 10 GiB.
+  // Reserving memory that is already there takes a second per 10 GiB.
   const { allocatedBytes } = await file.status();
   if (allocatedBytes >= bytes) return;
-  // Asked first: a file system of the size of the machine would give all of its memory before it fails.
+  // Checked first, because a file system as large as the machine's memory would use it all up before it fails.
   const freeBytes = await env.files.freeBytes(path);
   const isShort = freeBytes + allocatedBytes < bytes;
   const error = isShort ? ENOSPC : ((await loadNative().addon?.preallocate(file.fd, 0, bytes)) ?? 0);
@@ -160,7 +160,7 @@ async function reserve(
   );
 }
 
-/** Throws `ConfigError` unless what is there is a pool of this program and user, or nothing. */
+/** Throws `ConfigError` unless the existing files are a pool of this program and user, or there are none. */
 async function refuseForeign(
   { path, env }: PoolFolderOptions,
   index: FileStatus | null,

@@ -2,14 +2,14 @@ import { ArgumentError } from '../../base/errors.js';
 
 /** Bytes of a cell; a segment of the memory is a multiple of it. */
 export const CELL_BYTES = 128;
-/** No cell: the first one is the header. */
+/** Number that stands for no cell; cell 0 is the header. */
 export const NO_CELL = 0;
 
-/** Kinds of cells that are in use; 0: the cell is free, or is being written. */
+/** Kinds of used cells; 0: the cell is free, or is being written. */
 export const HEAD = 0x4d435048;
 export const REST = 0x4d435052;
 
-/** Words of a cell. */
+/** Number of 32-bit words in a cell. */
 export const CELL_WORDS = CELL_BYTES / 4;
 /** First characters of an index. */
 const MAGIC = 'meshcache pool\n\0';
@@ -20,23 +20,22 @@ const VERSION_AT = 4;
 const COUNT_AT = 5;
 const SALT_AT = 6;
 const HASH_AT = 7;
-/** All cells from this one on have never been used; the hash does not cover it. */
+/** First cell that has never been used, nor has any after it; not covered by the hash. */
 const USED_AT = 8;
 /**
- * By units of 8 bytes: the start of the node that has last known all pages to be good; the hash does not cover it
- * either.
+ * Position, in units of 8 bytes, of the last start at which all pages were known to be good; not covered by the hash.
  */
 const START_AT = 5;
-/** Cells by which that number grows. */
+/** Number of cells by which the number at USED_AT grows. */
 const USED_STEP_CELLS = 4096;
 
 /**
- * What an index is: `empty`: never used; `ours`; `other-version`: of another version of the format; `damaged`: its
- * header; `foreign`.
+ * State of an index. `empty`: never used; `ours`: valid; `other-version`: of another format version; `damaged`: its
+ * header is damaged; `foreign`: of another program.
  */
 export type CellsState = 'empty' | 'ours' | 'other-version' | 'damaged' | 'foreign';
 
-/** Part of a pool that its index takes beside it, and the least size of an index. */
+/** Size of the index relative to its pool, and its minimum size. */
 const INDEX_FRACTION = 1 / 32;
 const INDEX_MIN_BYTES = 2 ** 20;
 
@@ -45,7 +44,7 @@ export function poolIndexBytes(capacityBytes: number): number {
   return Math.max(INDEX_MIN_BYTES, Math.ceil((capacityBytes * INDEX_FRACTION) / CELL_BYTES) * CELL_BYTES);
 }
 
-/** What the first bytes of a file say of it. */
+/** Determines the state of an index from the first bytes of its file. */
 export function readState(bytes: Uint8Array): CellsState {
   const start = new Uint8Array(2 * CELL_BYTES);
   start.set(bytes.subarray(0, CELL_BYTES));
@@ -60,8 +59,8 @@ export interface CellSegment {
 }
 
 /**
- * The memory of a pool's index as cells of CELL_BYTES, the first of which is the header. A stopped process leaves the
- * memory as it is after some store of a number: the order of stores is the order of the code.
+ * The memory of a pool's index as cells of CELL_BYTES, the first of which is the header. If the process stops, the
+ * memory holds the result of all stores up to some point, in the order of the code.
  *
  *       0   magic (16 bytes)                  header
  *       16  version u32 | cells u32 | salt u32 | hash u32 | cells that were ever used u32
@@ -69,12 +68,12 @@ export interface CellSegment {
  */
 export class Cells {
   readonly count: number;
-  /** A random number of this index, so that no other index has valid records here. */
+  /** Random number of this index, so that records of other indexes are invalid here. */
   salt = 0;
   readonly #segments: readonly CellSegment[];
   readonly #perSegment: number;
 
-  /** `segments`: all but the last have one length; all are multiples of CELL_BYTES. */
+  /** `segments`: all but the last have the same length; all lengths are multiples of CELL_BYTES. */
   constructor(segments: readonly Uint8Array[]) {
     const perSegment = Math.floor((segments[0]?.length ?? 0) / CELL_BYTES);
     let count = 0;
@@ -100,17 +99,17 @@ export class Cells {
     return 'ours';
   }
 
-  /** Number of cells that the header says; it may be smaller than `count` after the memory has grown. */
+  /** Number of cells according to the header; smaller than `count` if the memory has grown. */
   get headerCount(): number {
     return this.segmentOf(0).words[COUNT_AT] as number;
   }
 
-  /** A cell from which on none has ever been used. */
+  /** Cell from which on none has ever been used. */
   get usedEnd(): number {
     return Math.min(this.count, Math.max(1, this.segmentOf(0).words[USED_AT] as number));
   }
 
-  /** The start of the node that has last known all pages to be good, see `digestOfStart`; 0: not known. */
+  /** The last start at which all pages were known to be good, see `digestOfStart`; 0: unknown. */
   get start(): number {
     const start = this.segmentOf(0).doubles[START_AT] as number;
     return Number.isSafeInteger(start) && start > 0 ? start : 0;
@@ -121,7 +120,7 @@ export class Cells {
     this.segmentOf(0).doubles[START_AT] = start;
   }
 
-  /** Makes sure that `cell` is below {@link usedEnd}, before it is used. */
+  /** Raises {@link usedEnd} above `cell`; to be called before the cell is used. */
   use(cell: number): void {
     if (cell >= this.usedEnd) Atomics.store(this.segmentOf(0).words, USED_AT, cell + USED_STEP_CELLS);
   }
@@ -129,7 +128,7 @@ export class Cells {
   /** Empties the index: no cell is in use afterwards. `salt`: not 0. */
   begin(salt: number, state: CellsState): void {
     const { words, bytes } = this.segmentOf(0);
-    // Records of before have another salt, so that they are none from here on.
+    // Earlier records have another salt, so they become invalid here.
     words[HASH_AT] = 0;
     for (let cell = 1; cell < this.count && state !== 'empty'; cell++) this.setWord(cell, 0, 0);
     words[USED_AT] = 0;
@@ -141,7 +140,7 @@ export class Cells {
     this.writeCount();
   }
 
-  /** Says in the header how many cells there are now. */
+  /** Writes the current number of cells into the header. */
   writeCount(): void {
     const { words } = this.segmentOf(0);
     words[COUNT_AT] = this.count;
@@ -152,7 +151,7 @@ export class Cells {
     return this.segmentOf(cell).words[this.wordOf(cell) + at] as number;
   }
 
-  /** Stores after everything that the code has stored before. */
+  /** Stores a word after all earlier stores of the code. */
   setWord(cell: number, at: number, value: number): void {
     Atomics.store(this.segmentOf(cell).words, this.wordOf(cell) + at, value);
   }
@@ -172,7 +171,7 @@ export class Cells {
   }
 }
 
-/** Takes `words[from]` to `words[to - 1]` into a hash of 32 bits. A change of any one word changes the result. */
+/** Adds `words[from]` to `words[to - 1]` to a 32-bit hash. A change of any one word changes the result. */
 export function hashWords(hash: number, words: Uint32Array, from: number, to: number): number {
   let h = hash | 0;
   for (let i = from; i < to; i++) {

@@ -5,15 +5,15 @@ import type { FoundRecord, PageRecords } from './page-records.js';
 /** The outcome of {@link KeptPages.restore}. */
 export interface RestoredPages {
   readonly keys: readonly string[];
-  /** Bytes of the pages that are in the pool again. */
+  /** Total bytes of the restored pages. */
   readonly bytes: number;
-  /** Pages that the pool of now has no place for: it is smaller, or has other bounds. */
+  /** Pages that do not fit into the current pool, because it is smaller or has other bounds. */
   readonly unfitCount: number;
-  /** Keys of pages that the quotas of now do not allow. */
+  /** Keys of pages that exceed the current quotas. */
   readonly overQuota: readonly string[];
 }
 
-/** The index of the pool, as far as its pages outlive it; see `PageIndex`. */
+/** The part of a pool's index that keeps pages across restarts needs; see `PageIndex`. */
 export interface KeptIndex {
   readonly isFreed: boolean;
   readonly tenants: { evictOverMax(): string[] };
@@ -40,13 +40,13 @@ export interface KeptPagesParts {
   readonly index: KeptIndex;
   readonly stamps: KeptStamps;
   readonly capacityBytes: number;
-  /** Whether copies of other nodes' pages have records, as those that were placed here. Default: none has. */
+  /** Whether copies of other nodes' pages have records, as on storage nodes. Default: false. */
   readonly keepsCopies?: boolean | undefined;
 }
 
 /**
- * The pages of a pool whose memory outlives the process, and their records. Copies of other nodes' pages have one on
- * storage nodes alone.
+ * The pages of a pool whose memory outlives the process, and their records. Copies of other nodes' pages have records
+ * only on storage nodes.
  */
 export class KeptPages {
   readonly #parts: KeptPagesParts;
@@ -55,7 +55,7 @@ export class KeptPages {
     this.#parts = parts;
   }
 
-  /** Puts pages that were found in the pool's memory back at their places, as earlier ones. The pool must be new. */
+  /** Restores pages found in the pool's memory at their places, in state `earlier`. The pool must be new. */
   restore(found: readonly FoundRecord[]): RestoredPages {
     const { records, index, stamps, capacityBytes } = this.#parts;
     const ascending = found.filter(({ offset, length }) => length > 0 && offset + length <= capacityBytes);
@@ -84,12 +84,12 @@ export class KeptPages {
     return { keys, bytes, unfitCount: found.length - restored.length, overQuota };
   }
 
-  /** Pages that were published and have no record, because the index was full or their key is too long. */
+  /** Published pages without a record, because the index was full or their key is too long. */
   get unrecordedCount(): number {
     return this.#parts.records.unrecordedCount;
   }
 
-  /** The page is whole and has its stamp. */
+  /** Called when the page is complete and has its stamp. */
   filled(key: string, page: PublishedPage): void {
     const { records, stamps, keepsCopies = false } = this.#parts;
     if (page.setBy !== 0 && !keepsCopies) return;
@@ -97,12 +97,12 @@ export class KeptPages {
     records.put(slot, key, page, { stamp: stamps.stampOf(slot), tail: stamps.tailOf(slot, length) });
   }
 
-  /** The page of this slot goes: its stamp is gone already. */
+  /** Called when the page of this slot leaves; its stamp is already destroyed. */
   freed(slot: number): void {
     this.#parts.records.drop(slot);
   }
 
-  /** Notes in which order the pages are used. */
+  /** Records the pages' order of use. */
   close(): void {
     const { records, index } = this.#parts;
     if (!index.isFreed) records.writeOrder(index.order());

@@ -4,7 +4,7 @@ import { KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../base/limits.js';
 import type { PublishedPage, RestoredPage } from '../slots/placement.js';
 import { CELL_BYTES, type Cells, HEAD, hashWords, NO_CELL, REST } from './cells.js';
 
-/** Words of a head. */
+/** Positions of a head's fields, in 32-bit words. */
 const KIND_AT = 0;
 const NEXT_AT = 1;
 const HASH_AT = 2;
@@ -14,26 +14,26 @@ const KEY_BYTES_AT = 5;
 const LENGTH_AT = 6;
 const CHECKSUM_AT = 7;
 const SET_BY_AT = 18;
-/** Numbers of a head, by units of 8 bytes. */
+/** Positions of a head's numbers, in units of 8 bytes. */
 const OFFSET_AT = 4;
 const STAMP_AT = 5;
 const TAIL_AT = 6;
 const VERSION_AT = 7;
 const EXPIRES_AT = 8;
-/** Where the key begins, in a head and in a further cell. */
+/** Byte position of the key in a head and in a further cell. */
 const HEAD_KEY_AT = 76;
 const REST_KEY_AT = 8;
 const HEAD_KEY_BYTES = CELL_BYTES - HEAD_KEY_AT;
 const REST_KEY_BYTES = CELL_BYTES - REST_KEY_AT;
 
-/** Flags: the page is a named entry; the key's characters have 16 bits each. */
+/** Flags: the page is a named entry; the key is stored with 16 bits per character. */
 const NAMED = 1;
 const WIDE = 2;
 /** Longest key of a record: the longest text with its prefix, 16 bits a character. */
 const KEPT_KEY_MAX_BYTES = 2 * (KEY_MAX_BYTES + KEY_PREFIX_BYTES);
 const NARROW = /^[\0-\u00ff]*$/;
 
-/** A page as an index of before has it. */
+/** A page as found in an existing index. */
 export interface FoundRecord extends Required<RestoredPage> {
   readonly stamp: number;
   readonly tail: number;
@@ -43,19 +43,19 @@ export interface FoundRecord extends Required<RestoredPage> {
   readonly order: number;
 }
 
-/** What a look through an index has found. */
+/** Result of searching an index. */
 export interface FoundRecords {
-  /** Earliest in the order of use first. */
+  /** The records, earliest in the order of use first. */
   readonly records: FoundRecord[];
-  /** Heads whose own checksum is wrong, or whose cells are not theirs. */
+  /** Heads whose checksum is wrong, or whose cells do not belong to them. */
   readonly damagedCount: number;
 }
 
 /**
- * The records of the pages of one pool, in memory that outlives the process (`POOL_FILE.md`). A record is written once
- * its page is whole and has its stamp, and destroyed after that stamp and before the range is given to another page. So
- * what is found after a crash at any moment is a page with all its bytes, or no page: the record's hash is wrong, or
- * the stamp in the pool is not the one that the record names.
+ * The records of one pool's pages, in memory that outlives the process (`POOL_FILE.md`). A record is written after its
+ * page is complete and has its stamp, and destroyed after that stamp and before the range is reused. So after a crash
+ * at any moment, either a page is found with all its bytes, or no page: the record's hash is wrong, or the stamp in the
+ * pool differs from the one that the record names.
  *
  *       head     kind | next | hash | order | flags | key bytes | length | checksum (u32 each)
  *       32       offset | stamp | tail | version | expires (f64 each)
@@ -63,22 +63,22 @@ export interface FoundRecords {
  *       76       the first 52 bytes of the key
  *       further  kind | next (u32 each) | 120 bytes of the key
  *
- * Accounting: `#cellOf` of a slot is the head of its page's record, NO_CELL: it has none. Each cell but the header is
- * in exactly one record or free.
+ * Accounting: `#cellOf` of a slot is the head of its page's record; NO_CELL: it has none. Each cell except the header
+ * is in exactly one record, or free.
  */
 export class PageRecords {
   readonly #cells: Cells;
   #cellOf = new Uint32Array(1024);
   #freeCell = NO_CELL;
   #freeCount = 0;
-  /** From here on no cell was ever used by this process. */
+  /** First cell that this process has never used, nor any after it. */
   #unusedFrom = 1;
   #order = 0;
   #count = 0;
-  /** Pages that were published and have no record, because the index is full or their key is too long. */
+  /** Published pages without a record, because the index is full or their key is too long. */
   unrecordedCount = 0;
 
-  /** Call {@link find} and {@link settle} before anything else; of an index that was emptied, {@link settle} alone. */
+  /** Call {@link find} and {@link settle} first; for an index that was emptied, only {@link settle}. */
   constructor(cells: Cells) {
     this.#cells = cells;
   }
@@ -94,9 +94,8 @@ export class PageRecords {
   }
 
   /**
-   * Looks through an index of this format; `isThere` says whether the pool has that page's stamp in its place. The
-   * caller must {@link adopt} the records that it uses, and call {@link settle} then: all other cells are free
-   * afterwards.
+   * Searches an index of this format. `isThere`: whether the pool has that page's stamp in its place. The caller must
+   * {@link adopt} the records that it uses, then call {@link settle}, which frees all other cells.
    */
   find(isThere: (record: FoundRecord) => boolean): FoundRecords {
     const byKey = new Map<string, FoundRecord>();
@@ -107,20 +106,20 @@ export class PageRecords {
       if (record === null) damagedCount++;
       if (record === null || !isThere(record)) continue;
       const other = byKey.get(record.key);
-      // A crash while a record was replaced has left both.
+      // A crash while a record was being replaced has left both.
       if (other === undefined || isLater(record, other)) byKey.set(record.key, record);
     }
     const records = [...byKey.values()].sort((a, b) => a.order - b.order);
     return { records, damagedCount };
   }
 
-  /** The record is that of the page in this slot from now on. */
+  /** Assigns the record to the page in this slot. */
   adopt(slot: number, { cell }: FoundRecord): void {
     this.#setCell(slot, cell);
     this.#count++;
   }
 
-  /** Frees all cells that no adopted record has, and numbers the records in this order of use. */
+  /** Frees all cells not in an adopted record, and numbers the records in this order of use. */
   settle(order: Iterable<number>): void {
     const used = new Uint8Array(this.#cells.usedEnd);
     for (const head of this.#cellOf) {
@@ -139,7 +138,7 @@ export class PageRecords {
     this.#cells.writeCount();
   }
 
-  /** Notes in which order the pages of these slots are used, the next victim first. */
+  /** Records the order in which the pages of these slots are used, the next victim first. */
   writeOrder(slots: Iterable<number>): void {
     let order = 0;
     for (const slot of slots) {
@@ -149,7 +148,7 @@ export class PageRecords {
     this.#order = Math.max(order, 0);
   }
 
-  /** Records a page that is whole and has its stamp. If there is a record already, the new one takes its place. */
+  /** Records a page that is complete and has its stamp. An existing record is replaced. */
   put(
     slot: number,
     key: string,
@@ -160,8 +159,8 @@ export class PageRecords {
     const head = this.#write(key, page, stamp, tail);
     if (head === NO_CELL) this.unrecordedCount++;
     else this.#count++;
-    // Without room for the new record, the page has none: the one of before may say of an expired or outdated content
-    // that it is good.
+    // If there is no room for the new record, the page has none: the old one could declare expired or outdated content
+    // good.
     if (before !== NO_CELL) this.#destroy(before);
     this.#setCell(slot, head);
   }
@@ -171,7 +170,7 @@ export class PageRecords {
     return (this.#cellOf[slot] ?? NO_CELL) !== NO_CELL;
   }
 
-  /** Destroys the record of a slot; harmless when it has none. */
+  /** Destroys the record of a slot; harmless if it has none. */
   drop(slot: number): void {
     const cell = this.#cellOf[slot] ?? NO_CELL;
     if (cell === NO_CELL) return;
@@ -214,7 +213,7 @@ export class PageRecords {
     return head;
   }
 
-  /** Writes the key into the head and as many further cells as it takes. */
+  /** Writes the key into the head and as many further cells as needed. */
   #writeKey(head: number, key: string, isWide: boolean, keyBytes: number): void {
     const width = isWide ? 2 : 1;
     let cell = head;
@@ -233,7 +232,7 @@ export class PageRecords {
     }
   }
 
-  /** Hash of a record: of all that it says, but for the order of use. */
+  /** Hash of everything in a record except its order of use. */
   #hashOf(head: number, keyBytes: number): number {
     const { words } = this.#cells.segmentOf(head);
     const at = this.#cells.wordOf(head);
@@ -250,7 +249,7 @@ export class PageRecords {
     return hash;
   }
 
-  /** The record at a head; null: it is damaged. */
+  /** Reads the record at a head; null if it is damaged. */
   #read(head: number): FoundRecord | null {
     const { words, doubles } = this.#cells.segmentOf(head);
     const at = this.#cells.wordOf(head);
@@ -331,8 +330,8 @@ export class PageRecords {
   }
 
   /**
-   * Throws `InvariantError` unless the accounting of this class holds, and each of `pages` that has a record has its
-   * own.
+   * Throws `InvariantError` unless the accounting of this class holds, and each recorded page of `pages` has its own
+   * record.
    */
   verify(pages: Iterable<readonly [key: string, page: PublishedPage]>): void {
     const seen = new Set<number>();

@@ -3,10 +3,10 @@ import { assert, assertEqual } from '../../base/assert.js';
 const FIRST_SLOTS = 256;
 
 /**
- * Slots in the order in which their pages expire: a binary min-heap in which the place of each slot is known, so that a
- * slot is changed in O(log n). It takes no memory before the first page with an expiry.
+ * Slots in the order in which their pages expire: a binary min-heap that knows the place of each slot, so that a slot
+ * is changed in O(log n). Takes no memory before the first page with an expiry.
  *
- * Accounting: a slot is in the heap exactly when its expiry is not 0; `#heap[#placeOf[slot]]` is the slot.
+ * Accounting: a slot is in the heap exactly if its expiry is not 0; `#heap[#placeOf[slot]]` is the slot.
  */
 export class ExpiryHeap {
   readonly #heap: number[] = [];
@@ -53,7 +53,7 @@ export class ExpiryHeap {
     if (place < this.#heap.length) this.#move(last, place);
   }
 
-  /** Puts a slot, for which `place` is free, where it belongs. */
+  /** Moves a slot from the free place `from` to where it belongs. */
   #move(slot: number, from: number): void {
     const expires = this.#expiresOf[slot] as number;
     let place = from;

@@ -4,15 +4,15 @@ import { ExpiryHeap } from './expiry-heap.js';
 import type { PageOrigin } from './page-origin.js';
 
 /**
- * What may be done with a page that is here:
+ * State of a page, which says what may be done with it:
  *
- * - `filling`: it has its range, and its bytes are still to be written. Nobody finds it.
+ * - `filling`: it has a range, but its bytes are still to be written. Nobody finds it.
  * - `earlier`: it is from before this start, and may have been overwritten or deleted while the node was away. Nobody
- *   finds it until a directory owner says that it is still good.
- * - `unconfirmed`: a copy of another node's page, which may have been set anew while it was copied. Nobody finds it
- *   until a directory owner has taken it.
+ *   finds it until a directory owner confirms that it is still good.
+ * - `unconfirmed`: a copy of another node's page, which may have been set again while it was copied. Nobody finds it
+ *   until a directory owner has accepted it.
  * - `live`: readers of this node find it.
- * - `stated`: a directory owner has taken it as well, so that other nodes find it.
+ * - `stated`: a directory owner has accepted it, too, so that other nodes find it.
  */
 export type PageState = 'filling' | 'earlier' | 'unconfirmed' | 'live' | 'stated';
 
@@ -27,14 +27,14 @@ function setOf(...states: (typeof STATES)[number][]): number {
 
 /** The states in which readers find a page. */
 export const READABLE = setOf('live', 'stated');
-/** Those in which its bytes are here. */
+/** The states in which a page's bytes are here. */
 export const FILLED = READABLE | setOf('earlier', 'unconfirmed');
-/** Those in which it is stated when an owner takes it. */
+/** The states from which a page becomes `stated` when an owner accepts it. */
 const STATABLE = READABLE | setOf('unconfirmed');
 const STATED = setOf('stated');
 export const ANY_STATE = FILLED | setOf('filling');
 
-/** Which states may follow the one of this code; a page may stay in any, and go in any. */
+/** Allowed next states, by the code of the current one; a page may also stay in any state, and leave in any. */
 const NEXT = [
   setOf('filling', 'earlier', 'unconfirmed', 'live'),
   setOf('unconfirmed', 'live'),
@@ -53,15 +53,15 @@ export function isReadable({ state }: { readonly state: PageState }): boolean {
   return ((1 << STATES.indexOf(state)) & READABLE) !== 0;
 }
 
-/** What is known of a page besides its place. */
+/** Everything known of a page except its place. */
 export interface PageContent extends PageOrigin {
   readonly length: number;
   readonly checksum: number;
 }
 
 /**
- * What is here of each page, by slot, column by column: state, length, checksum and origin. A slot whose page has gone
- * keeps the checksum and version of that page.
+ * State, length, checksum and origin of each page, by slot, in columns. A slot whose page has left keeps the checksum
+ * and version of that page.
  */
 export class LocalPages {
   /** The slots whose pages expire. */
@@ -70,7 +70,7 @@ export class LocalPages {
   #checksums = new Uint32Array(1024);
   #versions = new Float64Array(1024);
   #flags = new Uint8Array(1024);
-  /** Origins of copies; no memory before the first one. */
+  /** Origins of copies; takes no memory before the first copy. */
   #setters = new Uint32Array(0);
   readonly #counts = new Uint32Array(STATES.length);
 
@@ -108,17 +108,17 @@ export class LocalPages {
     return ((this.#flags[slot] as number) & NAMED) !== 0 ? 'named' : 'computed';
   }
 
-  /** The origin of the copy in this slot; 0: the page is none. */
+  /** The origin of the copy in this slot; 0 if the page is not a copy. */
   setByAt(slot: number): number {
     return this.#setters[slot] ?? 0;
   }
 
-  /** Whether there may be a copy with this origin; 0: with any. */
+  /** Whether there may be a copy with this origin; 0: with any origin. */
   hasCopiesOf(origin: number): boolean {
     return origin === 0 ? this.#setters.length > 0 : this.#setters.includes(origin);
   }
 
-  /** A page comes, or is set anew, or has its bytes now. */
+  /** Records a page that is new, was set again, or has just received its bytes. */
   set(slot: number, { length, checksum, version, kind, expires, setBy }: PageContent, state: PageState): void {
     if (slot >= this.#flags.length) this.#grow(Math.max(slot + 1, this.#flags.length * 2));
     this.#lengths[slot] = length;
@@ -132,8 +132,8 @@ export class LocalPages {
   }
 
   /**
-   * The page is set again with the same bytes. What this node has set itself needs no confirmation; a new origin is to
-   * be stated.
+   * Records that the page was set again with the same bytes. A page set by this node needs no confirmation; a changed
+   * origin must be announced again.
    */
   setAgain(slot: number, origin: PageOrigin): void {
     const { version, kind, expires, setBy } = origin;
@@ -149,25 +149,28 @@ export class LocalPages {
     this.set(slot, { length, checksum, version, kind, expires, setBy }, isLive ? 'live' : state);
   }
 
-  /** A directory owner has taken the page that is here, or none has; what nobody was to state stays as it is. */
+  /**
+   * Records whether a directory owner has accepted the page that is here; pages that need not be announced stay
+   * unchanged.
+   */
   noteStated(slot: number, isTaken: boolean): void {
     if (isTaken && this.isIn(slot, STATABLE)) this.move(slot, 'stated');
     else if (this.isIn(slot, STATED)) this.move(slot, 'live');
   }
 
-  /** The page comes into another state. */
+  /** Moves the page to another state. */
   move(slot: number, state: PageState): void {
     this.#move(slot, STATES.indexOf(state));
   }
 
-  /** The page goes; harmless if it has gone. */
+  /** Records that the page has left; harmless if it already has. */
   freed(slot: number): void {
     if (this.#codeOf(slot) !== GONE) this.#move(slot, GONE);
     this.expiring.set(slot, 0);
     this.#setOrigin(slot, 0);
   }
 
-  /** Slots of the pages in this state, in no order: a walk through all slots unless there is none. */
+  /** Slots of the pages in this state, in no order; walks through all slots unless there are none. */
   slotsIn(state: PageState): Uint32Array {
     const code = STATES.indexOf(state);
     const slots = new Uint32Array(this.#counts[code] as number);
@@ -211,8 +214,8 @@ export class LocalPages {
   }
 
   /**
-   * Throws `InvariantError` unless exactly these slots have pages whose bytes are here, an unconfirmed page is a copy,
-   * and each state has the number of pages that is said.
+   * Throws `InvariantError` unless exactly these slots have pages whose bytes are here, every unconfirmed page is a
+   * copy, and the count of each state is right.
    */
   verify(filled: ReadonlySet<number>): void {
     const counts = new Array<number>(STATES.length).fill(0);

@@ -2,18 +2,18 @@ import type { PublishRequest } from '../../core/index.js';
 import type { PageContent, PageState } from './local-pages.js';
 import type { PageOrigin } from './page-origin.js';
 
-/** What is here of a page, and its place in its pool. */
+/** A page that is here: its content, and its place in the pool. */
 export interface PublishedPage extends PageContent {
   /** Offset from the start of the pool, in bytes. */
   readonly offset: number;
   readonly state: PageState;
-  /** The page's own number while it is in the pool, or held. */
+  /** Slot number of the page, its own while it is in the pool or held. */
   readonly slot: number;
-  /** Whether the same page was here before, so that nothing was copied. */
+  /** Whether the same page already existed, so that nothing was copied. */
   readonly alreadyPresent: boolean;
 }
 
-/** A page at its place from before a restart. */
+/** A page to restore at its place from before a restart. */
 export interface RestoredPage extends Partial<PageOrigin> {
   readonly key: string;
   readonly offset: number;
@@ -21,16 +21,16 @@ export interface RestoredPage extends Partial<PageOrigin> {
   readonly checksum: number;
 }
 
-/** A batch's wish for one key. */
+/** What a batch wants for one key. */
 export interface Wish {
   readonly key: string;
   /** Length of the new page in bytes. */
   readonly length: number;
-  /** The page that is there now. */
+  /** The existing page. */
   readonly here: PublishedPage | null;
-  /** Whether to use the page that is there, to put a new one in its place, or to do nothing. */
+  /** Whether to use the existing page, to put a new one in its place, or to do nothing. */
   readonly intent: 'use' | 'new' | 'nothing';
-  /** The request that the page belongs to, and its priority: the same object for all pages of one part of it. */
+  /** The request that the page belongs to, with its priority: the same object for all pages of one part of it. */
   readonly request?: PublishRequest | undefined;
 }
 
@@ -46,13 +46,13 @@ export interface Vacancy {
 export interface Placement {
   /** One element for each wish: the page that was to be used, if it is still there. */
   readonly used: readonly (PublishedPage | null)[];
-  /** New pages that have found room and were not evicted again by a later page of the batch. */
+  /** New pages that have found room and were not evicted again for a later page of the batch. */
   readonly vacancies: readonly Vacancy[];
   /**
-   * Indices of wishes whose page, used or new, a later one of the batch has evicted, because the policy prefers pages
-   * that were here before. Empty when no other page can be evicted: then the batch is too large.
+   * Indices of wishes whose page, used or new, was evicted for a later one of the batch, because the policy prefers
+   * pages that were here before. Empty if no other page can be evicted: the batch is then too large.
    */
   readonly evictedAtOnce: readonly number[];
-  /** Keys of pages that have gone: evicted, or replaced by a page that has found no room. */
+  /** Keys of pages that have left: evicted, or replaced by a page that found no room. */
   readonly gone: Set<string>;
 }

@@ -3,12 +3,12 @@ import { CALL_LONGEST_KEYS_COUNT } from '../../base/limits.js';
 import type { PoolTenantStats } from '../../core/index.js';
 import type { TenantAllocator } from './tenant-allocator.js';
 
-/** The tenants of an index of pages: what becomes of pages whose tenant is known late, and what each tenant has. */
+/** The tenants of a page index: handles pages whose tenant is known late, and the statistics of each tenant. */
 export class IndexTenants {
   readonly #allocator: TenantAllocator;
   readonly #nowMs: () => number;
   readonly #onFreed: (slot: number) => void;
-  /** Whether a tenant has more than its maximum, of pages that were given to it and are pinned or withheld. */
+  /** Whether a tenant exceeds its maximum because pages given to it are pinned or withheld. */
   #isAboveMax = false;
 
   /** `onFreed` is called with the slot of each page that {@link evictOverMax} evicts. */
@@ -19,9 +19,9 @@ export class IndexTenants {
   }
 
   /**
-   * Gives all pages of tenant 0 whose keys begin with `prefix` to a tenant, as its newest ones, and evicts those that
-   * it may not have; returns their keys. Takes time in proportion to all pages if tenant 0 has any. Does nothing once
-   * the index is freed.
+   * Moves all pages of tenant 0 whose keys begin with `prefix` to a tenant, as its newest ones, and evicts those that
+   * exceed its maximum; returns the evicted keys. Takes time in proportion to all pages if tenant 0 has any. Does
+   * nothing once the index is freed.
    */
   give(prefix: string, tenant: number): string[] {
     if (this.#allocator.isFreed || this.#allocator.tenantStats(0).entries === 0) return [];
@@ -32,7 +32,7 @@ export class IndexTenants {
     return this.evictOverMax();
   }
 
-  /** Evicts pages of tenants that are above their maximum, as far as their pages may be evicted; returns the keys. */
+  /** Evicts pages of tenants above their maximum, as far as they may be evicted; returns the keys. */
   evictOverMax(): string[] {
     const evicted: string[] = [];
     for (;;) {
@@ -50,7 +50,7 @@ export class IndexTenants {
     return this.#allocator.isFreed ? [] : this.#allocator.allTenantStats();
   }
 
-  /** Length in bytes of the longest page that was to be published for a tenant and that its maximum allows. */
+  /** Length in bytes of the longest page that was to be published for a tenant, within its maximum. */
   longestBytesOf(tenant: number): number {
     return this.#allocator.longestBytesOf(tenant);
   }

@@ -7,7 +7,7 @@ import { type NamespaceQuotas, OTHER_NAMESPACES } from '../../base/settings/name
 import { Signal } from '../../base/signal.js';
 import type { PoolTenant } from '../../core/index.js';
 
-/** Which tenant each page of a tier is of, and the tenants' quotas in bytes. */
+/** Assigns the pages of a tier to tenants, and has the tenants' quotas in bytes. */
 export interface TierTenants {
   /** Quotas of tenants 1, 2 and so on. */
   readonly quotas: readonly PoolTenant[];
@@ -17,14 +17,14 @@ export interface TierTenants {
 
 export interface NamespaceTenantsParts {
   readonly quotas: NamespaceQuotas;
-  /** Further tags whose object keys are to be known. */
+  /** Further tags whose object keys must be recognised. */
   readonly otherTags?: readonly string[];
-  /** Prefixes that are known of one tag at most. */
+  /** Most known prefixes of one tag. */
   readonly prefixesMaxCount?: number;
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
 }
 
-/** A prefix of object keys whose tag is known, or `unknown`. */
+/** A known prefix of object keys and its tag, or `UNKNOWN`. */
 interface Known {
   readonly prefix: string;
   readonly tag: string | undefined;
@@ -36,42 +36,42 @@ interface Known {
 /** The keys of a tier, in slices. */
 type Tier = () => Iterable<readonly string[]>;
 
-/** Shortest time between two searches for prefixes that have no pages. It is longer than a call may take. */
+/** Shortest time between two searches for prefixes without pages; longer than a call may take. */
 const ROUND_MS = 60_000;
-/** Part of the prefixes of a tag beyond which such a search is worth its time. */
+/** Fraction of a tag's prefix limit above which such a search is worthwhile. */
 const FULL_FRACTION = 3 / 4;
-/** Prefixes that were asked for and not known, as far as they are remembered. */
+/** Most unknown prefixes that were looked up and are remembered. */
 const ASKED_MAX_COUNT = 16_384;
 
 /**
- * The tenants of a node: each namespace tag with a quota is one, from 1 on; all other pages are of tenant 0. Object
- * keys begin with a digest of their namespace, of which a tag is only a part. So a node learns which tag is behind a
- * digest whenever somebody uses the namespace there; its disk tier remembers it over restarts. Pages whose digest is
- * not known yet are of tenant 0.
+ * The tenants of a node: each namespace tag with a quota is one, numbered from 1; all other pages belong to tenant 0.
+ * Object keys begin with a digest of their namespace, of which the tag is only a part. A node learns the tag behind a
+ * digest whenever somebody uses the namespace there; its disk tier remembers it across restarts. Pages with a digest
+ * that is not known yet belong to tenant 0.
  *
- * Nobody leaves the tenant of their tag: of each tag NAMESPACE_PREFIXES_MAX_COUNT prefixes are known, whatever others
- * do, and the use of one more fails. Prefixes that nobody has used for a while, and that no tier has a page of, make
- * room.
+ * Nobody can escape the tenant of their tag: NAMESPACE_PREFIXES_MAX_COUNT prefixes of each tag are known, whatever
+ * happens with other tags, and using one more fails. Prefixes that nobody has used for a while, and that have no pages
+ * in any tier, make room.
  */
 export class NamespaceTenants {
-  /** Tells of a prefix of object keys that has become known, and its tenant. */
+  /** Sent with a prefix of object keys that has become known, and its tenant. */
   readonly learned = new Signal<[prefix: string, tenant: number]>();
   readonly #parts: NamespaceTenantsParts;
   readonly #tags: readonly string[];
   readonly #maxCount: number;
   readonly #lines: SparseLog;
   readonly #known = new Map<string, Known>();
-  /** Number of known prefixes by tag; its keys are all tags that are of interest. */
+  /** Number of known prefixes by tag; its keys are all relevant tags. */
   readonly #counts = new Map<string, number>();
   readonly #refused = new Map<string, number>();
-  /** Prefixes that somebody asked for and that were not known. */
+  /** Prefixes that were looked up before they were known. */
   readonly #asked = new Set<string>();
-  /** Whether more were asked for than are remembered. */
+  /** Whether more prefixes were looked up than are remembered. */
   #isMoreAsked = false;
-  /** Tells of those prefixes that somebody asked for before they were known: there may be pages of them. */
+  /** Sent with prefixes that were looked up before they were known: there may be pages with them. */
   readonly #learnedLate = new Signal<[prefix: string, tenant: number]>();
   readonly #tiers: Tier[] = [];
-  /** The prefix that was used last: keys of a call mostly have the same. */
+  /** The prefix used last: keys of a call usually share one. */
   #last: Known = UNKNOWN;
   #round = 0;
   #roundMs = Number.NEGATIVE_INFINITY;
@@ -99,7 +99,7 @@ export class NamespaceTenants {
     return [OTHER_NAMESPACES, ...this.#tags];
   }
 
-  /** Number of uses of a tag that failed, because too many of its prefixes are known. */
+  /** Number of failed uses of a tag, because too many of its prefixes are known. */
   refusedCount(tag: string): number {
     return this.#refused.get(tag) ?? 0;
   }
@@ -110,8 +110,8 @@ export class NamespaceTenants {
   }
 
   /**
-   * To be called before keys with this prefix are used, with the tag of their namespace. Throws `ArgumentError` if it
-   * cannot be known any more whose they are.
+   * Must be called before keys with this prefix are used, with the tag of their namespace. Throws `ArgumentError` if no
+   * more prefixes of the tag can be remembered.
    */
   use(prefix: string, tag: string | undefined): void {
     if (tag === undefined || (this.#last.prefix === prefix && this.#last.tag === tag)) return;
@@ -124,7 +124,7 @@ export class NamespaceTenants {
     this.restore(prefix, tag);
   }
 
-  /** Notes the tag of a prefix that was known in an earlier run, however many there are. */
+  /** Restores the tag of a prefix that was known in an earlier run, without limit. */
   restore(prefix: string, tag: string): void {
     const count = this.#counts.get(tag);
     if (count === undefined) return;
@@ -147,7 +147,7 @@ export class NamespaceTenants {
     return this.#of(key).tenant;
   }
 
-  /** The tag of an object key; undefined: not known, or of no interest. */
+  /** The tag of an object key; undefined if unknown or irrelevant. */
   tagOf(key: string): string | undefined {
     return this.#of(key).tag;
   }
@@ -158,15 +158,15 @@ export class NamespaceTenants {
   }
 
   /**
-   * Prefixes of the keys of a tier stay known. `give` is called when pages that the tier may have turn out to be of a
-   * tenant.
+   * Adds a tier, so that prefixes of its keys stay known. `give` is called when pages that the tier may have turn out
+   * to belong to a tenant.
    */
   addTier(tier: Tier, give: (prefix: string, tenant: number) => void): void {
     this.#tiers.push(tier);
     this.#learnedLate.listen(give);
   }
 
-  /** The tenants of a tier of that capacity; undefined: there is only tenant 0. */
+  /** The tenants of a tier of this capacity; undefined if there is only tenant 0. */
   of(tier: 'pool' | 'disk', capacityBytes: number): TierTenants | undefined {
     if (this.isEmpty) return undefined;
     const quotas = Object.values(this.#parts.quotas).map(({ min, max, minDisk, maxDisk }): PoolTenant => {
@@ -203,16 +203,13 @@ export class NamespaceTenants {
     );
   }
 
-  /**
-   * Forgets prefixes that nobody has used since the round before and that have no pages, if it is time for another
-   * round.
-   */
+  /** Forgets prefixes that nobody has used since the previous round and that have no pages, if another round is due. */
   #makeRoom(): void {
     const { clock, log } = this.#parts.env;
     if (clock.nowMs() - this.#roundMs < ROUND_MS) return;
     this.#roundMs = clock.nowMs();
     const before = this.#round++;
-    // Whoever uses the last prefix again is to be noted in the new round, too.
+    // Resets the cache, so that the next use of the last prefix is recorded in the new round.
     this.#last = UNKNOWN;
     this.#forget(before).catch((error: unknown) => {
       log.log('error', 'searching for namespaces without pages failed', { error: String(error) });
@@ -245,5 +242,5 @@ export class NamespaceTenants {
   }
 }
 
-/** No prefix. */
+/** Stands for an unknown prefix. */
 const UNKNOWN: Known = { prefix: '', tag: undefined, tenant: 0, round: 0 };

@@ -11,16 +11,16 @@ import {
 } from '../../core/index.js';
 import type { TierTenants } from './namespace-tenants.js';
 
-/** A page to publish, and the request that it belongs to. */
+/** A page to publish, and its request. */
 interface WantedPage {
   readonly key: string;
   readonly request?: PublishRequest | undefined;
 }
 
-/** A pool allocator that finds the tenant of a page by its key. Without tenants it is a plain one. */
+/** A pool allocator that finds a page's tenant by its key. Without tenants it is a plain allocator. */
 export class TenantAllocator extends PoolAllocator {
   readonly #tenants: TierTenants | undefined;
-  /** By tenant. */
+  /** Longest published length by tenant. */
   readonly #longestBytes: number[] = [];
 
   constructor(options: PoolAllocatorOptions, tenants: TierTenants | undefined) {
@@ -28,7 +28,7 @@ export class TenantAllocator extends PoolAllocator {
     this.#tenants = tenants;
   }
 
-  /** Whether both pages may be published in one call: they are of one request and one tenant. */
+  /** Whether both pages may be published in one call: they have the same request and tenant. */
   isOneCall(page: WantedPage | undefined, other: WantedPage | undefined): boolean {
     if (page === undefined || other === undefined || page.request !== other.request) return false;
     return this.#tenants === undefined || this.#tenants.tenantOf(page.key) === this.#tenants.tenantOf(other.key);
@@ -60,18 +60,18 @@ export class TenantAllocator extends PoolAllocator {
     return super.restoreBatch(keys, bytes, offsets, numbers);
   }
 
-  /** Evicts the next victim as for a page of this key; returns its key and former slot. */
+  /** Evicts the next victim, chosen as for a page of this key; returns its key and former slot. */
   evictNextFor(key: string, nowMs: number): { readonly key: string; readonly slot: number } | null {
     return this.evict(nowMs, this.#tenants?.tenantOf(key) ?? 0);
   }
 
-  /** Statistics of each tenant by number; none without tenants. */
+  /** Statistics of each tenant by number; empty without tenants. */
   allTenantStats(): PoolTenantStats[] {
     if (this.#tenants === undefined) return [];
     return Array.from({ length: this.tenantCount }, (_, tenant) => this.tenantStats(tenant));
   }
 
-  /** Length in bytes of the longest page that was to be published for a tenant and that its maximum allows; 0: none. */
+  /** Length in bytes of the longest page that was to be published for a tenant, within its maximum; 0: none. */
   longestBytesOf(tenant: number): number {
     return this.#longestBytes[tenant] ?? 0;
   }
@@ -87,7 +87,7 @@ export class TenantAllocator extends PoolAllocator {
     this.#longestBytes[tenant] = longest;
   }
 
-  /** A request is of the tenant of its first key. */
+  /** Adds the tenant to a request: that of its first key. */
   #ofTenant<Request extends PoolRequestOptions>(keys: Keys, request: Request | undefined): Request | undefined {
     const [first] = this.#tenants === undefined ? [] : stringsOf(keys);
     return first === undefined ? request : ({ ...request, tenant: this.#tenants?.tenantOf(first) } as Request);

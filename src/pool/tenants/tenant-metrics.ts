@@ -2,8 +2,8 @@ import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { PoolTenantStats } from '../../core/index.js';
 
 /**
- * Registers the metrics of the tenants of a tier, if there are quotas. `names`: names of all tenants by number, which
- * are few and known at the start; `stats`: their statistics now, none when the tier is closed.
+ * Registers the metrics of a tier's tenants, if there are quotas. `names`: names of all tenants by number, which are
+ * few and known at the start; `stats`: current statistics, empty when the tier is closed.
  */
 export function reportTenants(
   tier: 'pool' | 'disk',
@@ -21,7 +21,7 @@ export function reportTenants(
     metrics.setCounterProvider(
       'meshcache_namespace_evictions_total',
       () => {
-        // A counter never falls, not even when its tier is closed.
+        // A counter never falls, even when its tier is closed.
         evictions = stats()[tenant]?.evictions ?? evictions;
         return evictions;
       },

@@ -10,24 +10,24 @@ import { type PagePriority, priorityNumber } from '../../core/binding/page-prior
 import type { PublishRequest, RequestOptions } from '../../core/index.js';
 
 /**
- * How long a call may take. When the signal is aborted, or the time is over, the call ends as soon as nothing touches
- * its buffers any more: pages that have been read by then count, all others are misses, and `false`.
+ * Limits for the duration of a call. When the signal is aborted or the time is over, the call ends as soon as nothing
+ * touches its buffers any more: pages read by then count, all others are misses (`false`).
  */
 export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
-  /** Milliseconds for the whole call. Default: the limits of its parts; for an attached client that of the client. */
+  /** Milliseconds for the whole call. Default: the limits of its parts; for an attached client, the client's limit. */
   readonly timeoutMs?: number | undefined;
 }
 
-/** What a call knows of its time beside that. */
+/** Options of a call, with its time as measured inside the store. */
 export interface TimedOptions extends WaitOptions {
-  /** Default: the call is made now, and given up after `timeoutMs`. */
+  /** Default: the call starts now and is given up after `timeoutMs`. */
   readonly time?: CallTime | undefined;
 }
 
-/** Why a page has not been read. */
+/** Why a page was not read. */
 export type MissReason =
-  /** No node has the page, as far as is known. */
+  /** No node is known to have the page. */
   | 'absent'
   /** The page has another length than its buffer. */
   | 'other_size'
@@ -41,35 +41,35 @@ export type MissReason =
   | 'aborted'
   /** The store was closed during the call. */
   | 'closed'
-  /** The node of this client does not tell the reason. */
+  /** The client's node does not report the reason. */
   | 'unknown';
 
-/** Why a page has not been set. */
+/** Why a page was not set. */
 export type RefusalReason =
-  /** The page is larger than a pool takes, or than the maximum of its namespace. */
+  /** The page is larger than a pool accepts, or than the maximum of its namespace. */
   | 'too_large'
   /** The pool is full of pages that cannot be evicted now. */
   | 'no_room'
   /** No owner of its directory entry has accepted the page. */
   | 'directory'
-  /** Another writer has set the key at the same time, and its content has won. */
+  /** Another writer set the key at the same time, and its content won. */
   | 'superseded'
   /** The node is leaving the cluster. */
   | 'draining'
-  /** The node of this client did not answer. */
+  /** The client's node did not answer. */
   | 'unreachable'
   | 'timed_out'
   | 'aborted'
   /** The store was closed during the call. */
   | 'closed'
-  /** The node of this client does not tell the reason. */
+  /** The client's node does not report the reason. */
   | 'unknown';
 
 /** Options of calls that read pages. */
 export interface ReadOptions extends RequestOptions, WaitOptions {
   /**
-   * Called for each page that has not been read, before the call resolves: its index in the call, the reason, and the
-   * name of its pool (`kv` is the main one). A call with it is read alone, and not joined with other small calls.
+   * Called for each page that was not read, before the call resolves: its index in the call, the reason, and the name
+   * of its pool (`kv` is the main one). A call with this callback is not joined with other small calls.
    */
   readonly onMiss?: ((index: number, reason: MissReason, pool: string) => void) | undefined;
 }
@@ -77,19 +77,19 @@ export interface ReadOptions extends RequestOptions, WaitOptions {
 /** Options of calls that set pages. */
 export interface WriteOptions extends PublishRequest, WaitOptions {
   /**
-   * Milliseconds after which the pages are expired: from then on no node finds them. A whole number from 1 to
-   * EXPIRY_MAX_MS, about ten years. Default: they do not expire. A named entry that is set anew has the expiry of the
-   * new call; of a computed page that is there already the later expiry counts.
+   * Milliseconds after which the pages expire: from then on no node finds them. A whole number from 1 to EXPIRY_MAX_MS,
+   * about ten years. Default: they do not expire. Setting a named entry again gives it the expiry of the new call; a
+   * computed page that already exists gets the later expiry.
    */
   readonly expiresInMs?: number | undefined;
   /**
-   * Called for each page that has not been set, before the call resolves: its index in the call, the reason, and the
-   * name of its pool.
+   * Called for each page that was not set, before the call resolves: its index in the call, the reason, and the name of
+   * its pool.
    */
   readonly onRefused?: ((index: number, reason: RefusalReason, pool: string) => void) | undefined;
 }
 
-/** The options of a call without any. */
+/** Default options of a call: none. */
 export const NO_OPTIONS = Object.freeze({});
 
 const OPTION_NAMES: ReadonlySet<string> = new Set([
@@ -105,10 +105,10 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
   'priority',
 ]);
 
-/** Longest time that a timer can wait. */
+/** Longest delay of a timer. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
-/** Throws `ArgumentError` unless these are options of a call; `further` names options that only this call has. */
+/** Throws `ArgumentError` unless `options` are options of a call; `further` names options that only this method has. */
 export function checkOptions(method: string, options: WaitOptions, ...further: readonly string[]): void {
   if (options === NO_OPTIONS) return;
   if (typeof options !== 'object' || options === null) {
@@ -147,14 +147,14 @@ function checkPriority(method: string, priority: PagePriority | undefined): void
   }
 }
 
-/** Calls `use` with options in which `timeoutMs` has become the signal and the time of the call. */
+/** Calls `use` with options in which `timeoutMs` has been turned into a signal and a call time. */
 export function inTime<T, Options extends TimedOptions>(
   clock: Clock,
   options: Options,
   use: (options: Options) => Promise<T>,
 ): Promise<T> {
   const { timeoutMs } = options;
-  // Most calls have no time of their own, and wait for nothing more because of those that have.
+  // Most calls have no timeout, and must not pay for those that have one.
   if (timeoutMs === undefined || options.signal?.aborted) return use(options);
   return endInTime(clock, { ...options, timeoutMs }, use);
 }
@@ -178,13 +178,13 @@ async function endInTime<T, Options extends TimedOptions>(
   }
 }
 
-/** Whether the signal has ended a call, and how. */
+/** Whether and how the signal has ended a call. */
 export function endedBy(signal: AbortSignal | undefined): 'timed_out' | 'aborted' | undefined {
   if (signal?.aborted !== true) return undefined;
   return (signal.reason as Error | undefined)?.name === 'TimeoutError' ? 'timed_out' : 'aborted';
 }
 
-/** The result of `work`; rejects with the signal's reason as soon as it is aborted. */
+/** Resolves with the result of `work`; rejects with the signal's reason as soon as it is aborted. */
 export async function orAbort<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   const ended = await unlessAborted(
     work.then((result) => ({ result })),
@@ -194,19 +194,18 @@ export async function orAbort<T>(work: Promise<T>, signal: AbortSignal | undefin
   return ended.result;
 }
 
-/** The reason of a signal that ends a call which has taken too long. */
+/** The abort reason for a call that has timed out. */
 export function timedOut(timeoutMs: number): DOMException {
   return new DOMException(`the call took more than ${timeoutMs} ms`, 'TimeoutError');
 }
 
 /**
- * Why pages of one call have not been read or set, by their index in the call; only calls that ask for reasons have
- * one.
+ * Why pages of one call were not read or set, by their index in the call. Exists only in calls that ask for reasons.
  */
 export class Reasons<Reason extends MissReason | RefusalReason> {
   readonly #reasons = new Map<number, Reason>();
 
-  /** Notes a reason; a later one replaces it. */
+  /** Records a reason; a later one replaces it. */
   note(index: number, reason: Reason): void {
     this.#reasons.set(index, reason);
   }
@@ -215,7 +214,7 @@ export class Reasons<Reason extends MissReason | RefusalReason> {
     return this.#reasons.get(index);
   }
 
-  /** Gives a reason to the pages without one whose result is false. */
+  /** Sets a reason for all failed pages that have none. */
   fill(results: readonly boolean[], reason: Reason): void {
     results.forEach((isDone, i) => {
       if (!isDone && !this.#reasons.has(i)) this.#reasons.set(i, reason);
@@ -224,48 +223,45 @@ export class Reasons<Reason extends MissReason | RefusalReason> {
 }
 
 /**
- * The time of one call. What is begun after its end is begun for nobody: the caller has been told that it is not done,
- * and may have done something else since. A timer does not tell the end in time: of a process that was stopped,
- * requests may be carried out before its timers.
+ * The time of one call. Work that begins after its end is useless: the caller has been told that it was not done, and
+ * may have done something else since. Timers do not report the end reliably: after a process was stopped, requests may
+ * be carried out before its timers fire.
  */
 export interface CallTime {
-  /** When the caller made the call, by the monotonic clock; its expiry counts from then. */
+  /** When the caller made the call, on the monotonic clock; expiries count from then. */
   readonly askedMs: number;
-  /**
-   * Whether the caller has given the call up. A version that was taken before this was asked, and false, lies within
-   * the call.
-   */
+  /** Whether the caller has given the call up. A version taken before this returned false belongs to the call. */
   isOver(): boolean;
 }
 
-/** The time of a call that was made at `askedMs`, and is given up at `untilMs`. */
+/** The time of a call that was made at `askedMs` and is given up at `untilMs`. */
 export function callTime(clock: Pick<Clock, 'nowMs'>, askedMs: number, untilMs: number): CallTime {
   return { askedMs, isOver: () => clock.nowMs() >= untilMs };
 }
 
-/** The quota of a namespace tag in a pool: its maximum in bytes. */
+/** The quota of a namespace tag in a pool, with its maximum in bytes. */
 export interface ReasonQuota {
   readonly namespace: string;
   readonly maxBytes: number;
 }
 
 /**
- * Logs why pages have not been read or set: for each reason and quota one line in LOG_LINE_INTERVAL_MS at most, with
- * the number of pages since the last one.
+ * Logs why pages were not read or set: at most one line per reason and quota every LOG_LINE_INTERVAL_MS, with the
+ * number of pages since the last one.
  */
 export class ReasonLog<Reason extends MissReason | RefusalReason> {
   readonly #event: string;
   readonly #log: Logger;
   readonly #lines: SparseLog;
 
-  /** `event` is the text of the lines. */
+  /** `event` is the message of the lines. */
   constructor(event: string, parts: { readonly clock: Clock; readonly log: Logger }) {
     this.#event = event;
     this.#log = parts.log;
     this.#lines = new SparseLog(parts);
   }
 
-  /** `quota`: what has refused the pages, which then have lines of their own. There are few quotas. */
+  /** Counts pages for a reason. `quota`: the quota that refused them; each of the few quotas has lines of its own. */
   note(reason: Reason, pages = 1, quota?: ReasonQuota): void {
     const since = this.#lines.turn(quota === undefined ? reason : `${reason} ${quota.namespace}`, pages);
     if (since === 0) return;

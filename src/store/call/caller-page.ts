@@ -6,13 +6,13 @@ import type { PageBytes } from '../../pool/page-batch.js';
 import type { LocalRange } from '../../transport/contract/transport.js';
 import { indicesWhere } from './key-steps.js';
 
-/** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
+/** A page in the caller's memory: the pieces that it consists of, in order, as addresses and as bytes. */
 export interface CallerPage extends PageBytes {
   readonly ranges: readonly LocalRange[];
 }
 
 /**
- * A page, or a piece of one, in one range of a region. It keeps the region's memory alive, as views do, even when the
+ * A page, or a piece of one, in one range of a region. Like a view, it keeps the region's memory alive even when the
  * region is freed.
  */
 export class RegionPage implements CallerPage, LocalRange {
@@ -42,7 +42,7 @@ export class RegionPage implements CallerPage, LocalRange {
     return this.#views;
   }
 
-  /** Puts a page's own last bytes in place of its stamp. */
+  /** Replaces the page's stamp by its original last bytes. */
   writeTail(tail: number): void {
     const count = Math.min(this.length, STAMP_BYTES);
     const start = this.#offset + this.length - count;
@@ -60,7 +60,7 @@ export class RegionPage implements CallerPage, LocalRange {
       const segment = this.#segments[segmentIndex] as Uint8Array;
       const at = offset - segmentIndex * this.#segmentBytes;
       const take = Math.min(rest, segment.length - at);
-      // Memory of the caller's that has been detached meanwhile has no bytes: the page is not whole then.
+      // If the caller's memory was detached meanwhile, it has no bytes, and the page is incomplete.
       if (take <= 0) break;
       views.push(segment.subarray(at, at + take));
       offset += take;
@@ -92,13 +92,15 @@ export function isAddressable(page: CallerPage): boolean {
   return page instanceof RegionPage || page.ranges.length > 0;
 }
 
-/** Puts a page's own last bytes in place of its stamp. */
+/** Replaces a page's stamp by its original last bytes. */
 export function restoreTail(page: CallerPage, tail: number): void {
   if (page instanceof RegionPage) page.writeTail(tail);
   else writeTail(page.views, page.length, tail);
 }
 
-/** Copies each source to its target, if it has one; one checksum for each source, null where there is no target. */
+/**
+ * Copies each source to its target, if it has one. Resolves with one checksum per source, null if there is no target.
+ */
 export async function copyInto(
   copyThreads: CopyThreads,
   targets: readonly (PageBytes | null)[],

@@ -1,22 +1,22 @@
 import { CLIENT_STEP_BYTES, CLIENT_STEP_KEY_BYTES, CLIENT_STEP_KEYS, COPY_SLICE_MAX_BYTES } from '../../base/limits.js';
 
 /**
- * The keys of a request as they were received. A request may have many MiB of them, so they are made for one step after
- * the other.
+ * The keys of a request in the form in which they were received. They may take many MiB, so they are decoded step by
+ * step.
  */
 export interface StepKeys {
   readonly count: number;
-  /** Bytes of which the keys from `start` to before `end` are made. */
+  /** Encoded bytes of the keys from `start` to before `end`. */
   bytesBetween(start: number, end: number): number;
   /**
-   * Throws if one of the keys from `start` to before `end` is malformed. It must take much less time than making them.
+   * Throws if one of the keys from `start` to before `end` is malformed. Must take much less time than decoding them.
    */
   check(start: number, end: number): void;
-  /** Makes the keys from `start` to before `end`; throws if one of them is malformed. */
+  /** Decodes the keys from `start` to before `end`; throws if one of them is malformed. */
   slice(start: number, end: number): readonly string[];
 }
 
-/** How many keys, and bytes of keys, a step has at most. */
+/** The most keys, and bytes of keys, in one step. */
 export interface KeyStepLimits {
   /** Default: CLIENT_STEP_KEY_BYTES. A longer key is a step of its own. */
   readonly maxBytes?: number;
@@ -24,7 +24,7 @@ export interface KeyStepLimits {
   readonly maxCount?: number;
 }
 
-/** Divides keys into steps, one key after the other. */
+/** Divides a sequence of keys into steps. */
 export class KeyStepSize {
   readonly #maxBytes: number;
   readonly #maxCount: number;
@@ -36,7 +36,7 @@ export class KeyStepSize {
     this.#maxCount = maxCount;
   }
 
-  /** Adds the next key. Returns whether a further step begins with it, as the one before has no room for it. */
+  /** Adds the next key. Returns whether it begins a new step, because the current one has no room for it. */
   add(bytes: number): boolean {
     const isNext = this.#count === this.#maxCount || (this.#count > 0 && this.#bytes + bytes > this.#maxBytes);
     this.#bytes = isNext ? bytes : this.#bytes + bytes;
@@ -73,24 +73,24 @@ function endOfStep(
   return end;
 }
 
-/** The keys in parts that are short to work on. */
+/** Splits keys into runs that are short to work on. */
 export function* fewAtOnce(keys: readonly string[]): Generator<readonly string[]> {
   for (let start = 0; start < keys.length; start += CLIENT_STEP_KEYS) yield keys.slice(start, start + CLIENT_STEP_KEYS);
 }
 
 export interface KeyStepsOptions {
-  /** Lets others have their turn before a further step begins; undefined: nobody needs it now. */
+  /** Gives others a turn before the next step begins; undefined: nobody needs it now. */
   readonly goOn: () => Promise<void> | undefined;
-  /** Steps that may be under way at once, as far as they wait for something. Default: 1. */
+  /** Steps that may wait for something at the same time. Default: 1. */
   readonly atOnce?: number;
-  /** Keys of a step at most. Default: CLIENT_STEP_KEYS. */
+  /** Most keys of one step. Default: CLIENT_STEP_KEYS. */
   readonly maxCount?: number;
 }
 
 /**
- * Works on the keys of a request step by step. Resolves with the results of all steps, each of which has one for each
- * of its keys. Rejects when a step has failed and none is under way any more. All keys are checked before the first
- * step: nothing is done of a request with a malformed one.
+ * Works on the keys of a request step by step; each step returns one result per key. Resolves with the results of all
+ * steps. Rejects when a step has failed and none is in progress any more. All keys are checked before the first step,
+ * so a request with a malformed key has no effect.
  */
 export async function inKeySteps<T>(
   keys: StepKeys,
@@ -98,7 +98,7 @@ export async function inKeySteps<T>(
   step: (keys: readonly string[], slice: Slice) => Promise<readonly T[]>,
 ): Promise<T[]> {
   if (keys.count === 0) return [];
-  // A single step makes its keys before it has an effect.
+  // A single step decodes its keys before it has any effect.
   if (keys.count <= maxCount && keys.bytesBetween(0, keys.count) <= CLIENT_STEP_KEY_BYTES) {
     return (await step(keys.slice(0, keys.count), { start: 0, end: keys.count })).slice();
   }
@@ -123,7 +123,7 @@ export async function inKeySteps<T>(
   }
 }
 
-/** Takes the steps of a longer work, which says itself where one ends. */
+/** Runs a long piece of work, which yields at the end of each step. */
 export function inTurns<T>(steps: Generator<void, T>, goOn: KeyStepsOptions['goOn']): T | Promise<T> {
   const first = steps.next();
   return first.done === true ? first.value : restInTurns(steps, goOn);
@@ -171,8 +171,8 @@ export function* slicesOf(
 }
 
 /**
- * Indices of the values for which `test` is true, in their order. On long lists it is twenty times as fast as `flatMap`
- * with lists of one.
+ * Indices of the values for which `test` is true, in order. On long lists it is twenty times as fast as `flatMap` with
+ * one-element lists.
  */
 export function indicesWhere<T>(values: ArrayLike<T>, test: (value: T, index: number) => boolean): number[] {
   const indices: number[] = [];
@@ -182,7 +182,7 @@ export function indicesWhere<T>(values: ArrayLike<T>, test: (value: T, index: nu
 
 /** Which pages a call to clear removes. */
 export interface Cleared {
-  /** Version from which on pages stay. */
+  /** Version from which pages are kept. */
   readonly voidBelow: number;
   readonly isCleared: (key: string) => boolean;
 }

@@ -1,33 +1,33 @@
 import type { RequestHint } from '../../core/index.js';
 
-/** A part that follows what happens to the pages of a node; each of its methods is told of one kind of event. */
+/** Follows what happens to the pages of a node; each method receives one kind of event. */
 export interface PageFollower {
-  /** Pages have been set here; the directory has not been told yet. */
+  /** Pages were set here; the directory has not been told yet. */
   set?(keys: readonly string[]): void;
-  /** Pages have been set here, and the directory has them. */
+  /** Pages were set here, and the directory has them. */
   stated?(keys: readonly string[]): void;
   /** Other nodes have read pages of this one. */
   touched?(keys: readonly string[], hint: RequestHint): void;
-  /** Pages have been read from another node, in this order. */
+  /** This node has read pages from another node, in this order. */
   readRemotely?(nodeId: string, keys: readonly string[], hint: RequestHint): void;
-  /** The pool or the disk has dropped pages by itself, or a page that was damaged. */
+  /** The pool or the disk has dropped pages on its own, or dropped a damaged page. */
   evicted?(keys: readonly string[]): void;
   /** Pages may have left the pool. */
   gone?(keys: readonly string[]): void;
   /** Pages are deleted everywhere. */
   deleted?(keys: readonly string[]): void;
-  /** Pages have come, moved or gone here, and the directory has been told. */
+  /** Pages were added, moved or removed here, and the directory has been told. */
   changed?(keys: readonly string[]): void;
 }
 
 /**
- * What happens to the pages of one node, told to all parts that follow it, at once and in one order: that in which they
- * are given to {@link follow}, which the node does in one place. An error of a follower goes to who tells.
+ * Passes on what happens to the pages of one node to all followers, at once and in the order in which they were given
+ * to {@link follow}; the node does that in one place. An error of a follower is thrown to the caller.
  */
 export class PageFeed implements PageFollower {
   #followers: readonly PageFollower[] = [];
 
-  /** Tells these parts from now on, after those that follow already. */
+  /** Adds followers after the existing ones. */
   follow(...followers: readonly (PageFollower | null | undefined)[]): void {
     this.#followers = [...this.#followers, ...followers.filter((each) => each != null)];
   }
@@ -48,7 +48,7 @@ export class PageFeed implements PageFollower {
     for (const follower of this.#followers) follower.readRemotely?.(nodeId, keys, hint);
   }
 
-  /** What the pool or the disk has dropped may have left the pool, too. */
+  /** Pages that the pool or the disk has dropped may also have left the pool. */
   evicted(keys: readonly string[]): void {
     for (const follower of this.#followers) follower.evicted?.(keys);
     this.gone(keys);

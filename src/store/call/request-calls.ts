@@ -10,7 +10,7 @@ import {
 } from '../../core/pool/request-terms.js';
 import type { MissReason, Reasons, RefusalReason, TimedOptions } from './call-options.js';
 
-/** Number of calls that gave a hint, and of the pages that they asked for or set. */
+/** Number of calls with one hint, and of the pages that they requested or set. */
 export interface HintedCalls {
   readonly calls: number;
   readonly pages: number;
@@ -19,21 +19,21 @@ export interface HintedCalls {
 /** Figures by hint; `other` is hint number 3. */
 export type HintFigures = Readonly<Record<'open' | 'closed' | 'other', HintedCalls>>;
 
-/** Bits of all callers, which fit in one number. */
+/** One bit for each extra caller number, all set; they fit in one number. */
 const ALL_FREE = 2 ** CONCURRENT_CALLERS_COUNT - 1;
 const HINT_NAMES = [undefined, 'open', 'closed', 'other'] as const;
 
-/** Facts that a call states about its request, and how long it may take. */
+/** What a call states about its request, and how long it may take. */
 export interface CallOptions extends PublishRequest, TimedOptions {
-  /** Milliseconds after which the pages of a write are expired. Default: they do not expire. */
+  /** Milliseconds after which written pages expire. Default: they do not expire. */
   readonly expiresInMs?: number | undefined;
-  /** Takes the reasons of a read for pages that it has not read. */
+  /** Collects the reasons why a read has not read pages. */
   readonly reasons?: Reasons<MissReason> | undefined;
-  /** Takes the reasons of a write for pages that it has not set. */
+  /** Collects the reasons why a write has not set pages. */
   readonly refusals?: Reasons<RefusalReason> | undefined;
 }
 
-/** Checks the facts that a caller states about its request. Throws `ArgumentError`. */
+/** Checks what a caller states about its request. Throws `ArgumentError`. */
 export function checkRequest(method: string, request: RequestOptions): void {
   if (typeof request !== 'object' || request === null) {
     throw new ArgumentError(
@@ -54,7 +54,7 @@ export function checkRequest(method: string, request: RequestOptions): void {
   }
 }
 
-/** The parts of one call for one pool: however a call is split, it stays one request there, or a part of one. */
+/** The parts of one call for one pool: however a call is split, the pool sees one request, or a part of one. */
 export class RequestParts<Request extends RequestOptions = RequestOptions> {
   #next: Request;
 
@@ -74,19 +74,19 @@ export class RequestParts<Request extends RequestOptions = RequestOptions> {
 export interface RequestCall {
   readonly hint: RequestOptions['hint'];
   readonly pool: RequestParts<PublishRequest>;
-  /** Without the priority, which is for memory only. */
+  /** Has no priority, which applies to memory only. */
   readonly disk: RequestParts;
-  /** Ends the call: no pool is used for it any more. Idempotent. */
+  /** Ends the call; its requests to pools end, too. Idempotent. */
   end(): void;
 }
 
 /**
  * Maps the calls of a store's users to parts of requests. A caller makes one request at a time. A call that starts
- * while its caller has another one under way becomes a request of its own, so that their parts are not mixed up.
+ * while its caller has another one in progress becomes a request of its own, so that their parts are not mixed up.
  */
 export class RequestCalls {
   readonly #metrics: MetricsSink;
-  /** One byte for each caller number; 1: it has a call under way. */
+  /** One byte for each caller number; 1: a call is in progress. */
   readonly #busy = new Uint8Array(STORE_CALLERS_COUNT + CONCURRENT_CALLERS_COUNT);
   /** One bit for each caller number from STORE_CALLERS_COUNT on; 1: the number is free. */
   #free = ALL_FREE;
@@ -106,8 +106,8 @@ export class RequestCalls {
   }
 
   /**
-   * Begins a call for this many pages; the priority is of those that it sets. Throws `ArgumentError` for an invalid
-   * hint.
+   * Begins a call for this many pages; its priority applies to the pages that it sets. Throws `ArgumentError` for an
+   * invalid hint.
    */
   begin(request: PublishRequest, pages: number): RequestCall {
     this.#count(request, pages);

@@ -50,30 +50,30 @@ export type TierDisk = Pick<
 export interface DiskTierParts {
   readonly disk: TierDisk;
   readonly pool: PublishedPool;
-  /** Lengths of the longest pages that the pool takes; default: those of a pool without quotas. */
+  /** Lengths of the longest pages that the pool accepts; default: those of a pool without quotas. */
   readonly limits?: PageLimits;
   /**
-   * What publishing does when too many bytes wait for the disk: it waits, or it goes on, so that pages evicted before
-   * their write are not on disk.
+   * What publishing does when too many bytes wait for the disk. `wait`: it waits. `skip`: it goes on, and pages evicted
+   * before they are written are not on disk.
    */
   readonly whenBehind: 'wait' | 'skip';
-  /** Is told of pages that were written after the pool had dropped them: until then they were in no tier. */
+  /** Hears of pages that were written after the pool had dropped them; until then they were in no tier. */
   readonly feed?: PageFeed;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
 
-/** How a page is given to the disk. */
+/** Details of a page that is given to the disk. */
 interface AboutWrite {
   /** The request that has set the page. */
   readonly request: RequestOptions | undefined;
-  /** Whether the disk has just been found to have no page of the key. */
+  /** Whether the disk was just found to have no page with the key. */
   readonly isNew: boolean;
 }
 
-/** A page that is to be queued. */
+/** A page that waits for room in the queue. */
 interface WaitingPage {
-  /** Null: the pool may evict the page. */
+  /** Lease of the page in the pool; null: the pool may evict the page. */
   lease: PageLease | null;
   /** The request that has set the page. */
   readonly request: RequestOptions | undefined;
@@ -96,7 +96,7 @@ export class DiskTier implements Backlog, PageFollower {
   readonly #pool: PublishedPool;
   readonly #clock: Clock;
   readonly #feed: PageFeed;
-  /** Undefined: publishing does not wait for the disk. */
+  /** Undefined if publishing does not wait for the disk. */
   readonly #paced: PacedPublishing | undefined;
   /**
    * Pages for which the queue had no room, in the order in which they were set. They are written when there is room, if
@@ -104,13 +104,13 @@ export class DiskTier implements Backlog, PageFollower {
    */
   readonly #waiting = new Map<string, WaitingPage>();
   #heldBytes = 0;
-  /** Leases of the pages that the queue has. */
+  /** Leases of the queued pages. */
   readonly #queued = new Set<PageLease>();
-  /** Time at which the disk last finished a write, or was given the first one. */
+  /** When the disk last finished a write, or received the first one. */
   #movedAtMs = 0;
   /**
-   * Keys of removed pages that the disk could not record as removed. Setting or deleting one of them again waits for
-   * the record, too; with DISK_UNRECORDED_MAX_KEYS of them, every key does.
+   * Keys of removed pages whose removal the disk could not record. Setting or deleting such a key again also waits for
+   * the record; with DISK_UNRECORDED_MAX_KEYS of them, every key does.
    */
   readonly #unrecorded = new Set<string>();
   #onNoneWaiting: () => void = () => {};
@@ -127,12 +127,12 @@ export class DiskTier implements Backlog, PageFollower {
       whenBehind === 'wait' ? new PacedPublishing({ pool, limits, backlog: this, clock, metrics }) : undefined;
   }
 
-  /** Publishes pages in the pool; the caller must call {@link writeThrough} with each slice that it is told of. */
+  /** Publishes pages in the pool. The caller must call {@link writeThrough} for each slice that is reported to it. */
   publish(publishing: Publishing): Promise<void> {
     return this.#paced?.publish(publishing) ?? publishSlices(publishing, { pool: this.#pool, clock: this.#clock });
   }
 
-  /** Ends all waiting: publishing does not wait for the disk any more. */
+  /** Ends all waits: publishing no longer waits for the disk. */
   endWaits(): void {
     this.#paced?.stop();
   }
@@ -167,9 +167,9 @@ export class DiskTier implements Backlog, PageFollower {
   }
 
   /**
-   * Queues pages that have just been published; null for pages that were not. A page that has left the pool already is
+   * Queues pages that have just been published; null for pages that were not. A page that has already left the pool is
    * not written. Other bytes on disk under the key are removed: the promise resolves when a crash cannot bring them
-   * back, and rejects if the disk does not record that; undefined when there were none.
+   * back, and rejects if the disk does not record that. Undefined if there were none.
    */
   writeThrough(
     keys: Keys,
@@ -178,24 +178,24 @@ export class DiskTier implements Backlog, PageFollower {
   ): Promise<void> | undefined {
     const outdated: string[] = [];
     const strings = stringsOf(keys);
-    // Asked once for all keys: within this call the disk gets no pages but these.
+    // One lookup for all keys: within this call the disk gets no other pages.
     const isStored = this.#disk.hasBatch(keys);
     const leases = this.#pool.lease(keys);
     const pages = leases.map((lease, i) => lease?.page ?? published[i] ?? null);
-    // Pages that have expired are not stored, and would be in the way. Where no new page has come, they stay until
-    // their removal is told.
+    // Expired pages are not stored, and would be in the way. Where no new page has been published, they stay until
+    // their removal is reported.
     const come = indicesWhere(pages, (page) => page !== null);
     this.#disk.dropExpired(come.length === pages.length ? keys : pickKeys(keys, come));
     leases.forEach((lease, i) => {
       const page = pages[i] ?? null;
       const isNew = isStored[i] === 0;
-      // The removal comes first: the new page may find no room, or be gone already, and then the old one must not be
+      // The removal comes first: the new page may find no room or be gone already, and then the old one must not be
       // read.
       const key = strings[i] as string;
       if (page !== null && ((!isNew && this.#disk.removeOther(key, page)) || this.#isUnrecorded(key)))
         outdated.push(key);
       if (lease !== null) this.#write(lease, { request: request?.next(), isNew });
-      // The page was evicted for others already, so it is not written.
+      // The page was already evicted to make room for others, so it is not written.
       else if (page !== null && !this.#disk.exists(key)) this.#disk.skipped(1);
     });
     this.#writeWaiting();
@@ -208,8 +208,8 @@ export class DiskTier implements Backlog, PageFollower {
   }
 
   /**
-   * One byte for each key; 1: the page can be read now. A disk that does not answer has none but those that wait to be
-   * written.
+   * One byte for each key; 1: the page can be read now. If the disk does not answer, only pages that wait to be written
+   * can.
    */
   readableBatch(keys: Keys): Uint8Array {
     return this.#disk.hasBatch(keys, { canRead: true });
@@ -224,14 +224,14 @@ export class DiskTier implements Backlog, PageFollower {
     return this.#disk.peekBatch(keys);
   }
 
-  /** Counts uses of pages in the pool as uses on the disk. */
+  /** Counts uses of pages in the pool as uses on the disk, too. */
   touchBatch(keys: readonly string[], request?: RequestOptions): void {
     if (keys.length > 0) this.#disk.touchBatch(keys, request);
   }
 
   /**
-   * Reads pages, with one outcome each; the targets are in use until the promise has resolved, soon after the signal
-   * was aborted.
+   * Reads pages; one outcome for each key. The targets are in use until the promise resolves, which is soon after the
+   * signal is aborted.
    */
   readPages(keys: readonly string[], targets: readonly PageBytes[], options?: DiskReadOptions): Promise<LocalRead[]> {
     return this.#disk.readPages(keys, targets, options);
@@ -242,7 +242,7 @@ export class DiskTier implements Backlog, PageFollower {
     return this.#disk.keysInSlices();
   }
 
-  /** Whether there may be copies of what the node with this origin has set; 0: of any node's pages. */
+  /** Whether there may be copies of pages that the node with this origin has set; 0: of any node's pages. */
   hasCopiesOf(origin: number): boolean {
     return this.#disk.hasCopiesOf(origin);
   }
@@ -253,8 +253,8 @@ export class DiskTier implements Backlog, PageFollower {
   }
 
   /**
-   * Removes pages that are older than the version given for their key; only those that `of` means. Once it resolves, a
-   * crash cannot bring them back; it rejects if the disk does not record that.
+   * Removes pages older than the version given for their key, restricted to the kind `of`. Once it resolves, a crash
+   * cannot bring them back; it rejects if the disk does not record that.
    */
   async removeOlder(keys: readonly string[], voidBelow: readonly number[], of?: PagesOf): Promise<void> {
     const wasWritten = this.#disk.removeOlder(keys, voidBelow, of);
@@ -263,7 +263,7 @@ export class DiskTier implements Backlog, PageFollower {
     if (wasWritten || keys.some((key) => this.#isUnrecorded(key))) await this.#recorded(keys);
   }
 
-  /** Removes pages that are expired, at most `maxCount`; returns their keys. */
+  /** Removes expired pages, at most `maxCount`; returns their keys. */
   removeExpired(maxCount: number): string[] {
     return this.#disk.removeExpired(maxCount);
   }
@@ -299,12 +299,12 @@ export class DiskTier implements Backlog, PageFollower {
     return this.#disk.removalsWritten();
   }
 
-  /** Called when pages are cleared: calls before that which wait to set them end. */
+  /** Called when pages are cleared: earlier calls that wait to set them end. */
   cleared(cleared: Cleared): void {
     this.#paced?.cleared(cleared);
   }
 
-  /** Records that the pool has dropped these pages: unwritten ones are lost. */
+  /** Called when the pool has dropped these pages: unwritten ones are lost. */
   evicted(keys: readonly string[]): void {
     if (this.#waiting.size === 0) return;
     const lost = keys.filter((key) => this.#endWait(key));
@@ -335,18 +335,18 @@ export class DiskTier implements Backlog, PageFollower {
       this.#disk.skipped(1);
       this.#pool.unlease([lease]);
     } else if (this.#waiting.get(key)?.lease?.isLive) {
-      // The waiting lease is of these same bytes: a lease of other bytes would have ended.
+      // The waiting lease covers the same bytes: a lease of other bytes would have ended.
       this.#pool.unlease([lease]);
     } else {
       this.#endWait(key);
-      // What the disk has, or soon has, under the key are these bytes: others have been removed.
+      // The disk has, or will have, these bytes under the key: others have been removed.
       if (this.#mayQueueNow(page.length) || this.#disk.exists(key)) this.#queue(lease, about);
       else this.#wait(lease, about.request);
     }
   }
 
   /**
-   * Whether a page may be queued. When publishing waits for the disk, waiting pages come first; otherwise any page that
+   * Whether a page may be queued. If publishing waits for the disk, waiting pages come first; otherwise any page that
    * finds room is queued.
    */
   #mayQueueNow(length: number): boolean {
@@ -384,7 +384,7 @@ export class DiskTier implements Backlog, PageFollower {
     else this.#pool.unlease([lease]);
   }
 
-  /** Ends the wait of a page; false: it did not wait. */
+  /** Ends the wait of a page; false if it was not waiting. */
   #endWait(key: string): boolean {
     const waiting = this.#waiting.get(key);
     if (waiting === undefined) return false;
@@ -405,7 +405,7 @@ export class DiskTier implements Backlog, PageFollower {
     for (const [key, { request }] of this.#waiting) {
       const [page] = this.#pool.peekBatch([key]);
       if (page && !this.#disk.hasRoomFor(page.length)) return;
-      // A new lease is taken of the page that is there now: the one that it waited with may have ended.
+      // Takes a new lease of the current page, because the lease that it waited with may have ended.
       const [lease] = this.#pool.lease([key]);
       this.#endWait(key);
       if (lease) this.#queue(lease, { request, isNew: false });

@@ -16,7 +16,7 @@ import type { PageLimits } from '../../pool/tenants/page-limits.js';
 import type { Cleared, Slice } from '../call/key-steps.js';
 import type { Publishing } from './publishing.js';
 
-/** The backlog of a pool, as seen by calls that add to it: pages that wait for the disk and are not evicted. */
+/** The backlog of a pool, as calls that add to it see it: pages that wait for the disk and are not evicted. */
 export interface Backlog {
   /** Bytes that may wait; a single larger page may too. */
   readonly maxBytes: number;
@@ -24,11 +24,11 @@ export interface Backlog {
   hasRoomFor(bytes: number): boolean;
   /** Whether the disk could ever take a page of this length. */
   fits(length: number): boolean;
-  /** False: the disk fails, or has not finished any write for too long, so that waiting for it is pointless. */
+  /** False if the disk fails, or has finished no write for too long, so that waiting for it is pointless. */
   isMoving(): boolean;
-  /** Milliseconds until the disk counts as stalled unless it finishes a write; infinite when it has no writes. */
+  /** Milliseconds until the disk counts as stalled unless it finishes a write; infinite if it has no writes. */
   stallsInMs(): number;
-  /** Allows eviction of the pages that wait. */
+  /** Allows eviction of the waiting pages. */
   letGo(): void;
 }
 
@@ -40,7 +40,7 @@ export interface PacedPublishingParts {
   readonly metrics: MetricsSink;
 }
 
-/** One call that publishes pages, and how far it is. */
+/** A call that publishes pages, and its progress. */
 interface Call {
   readonly publishing: Publishing;
   /** Time until which the call may wait. */
@@ -48,8 +48,8 @@ interface Call {
   /** Whether its pages have been cleared. */
   isCleared: boolean;
   /**
-   * Pages of the call that are in the pool and were not reported yet, because an earlier page found no room: by key, as
-   * the call first found them there or put them.
+   * Pages of the call that are in the pool and not yet reported, because an earlier page found no room. By key, in the
+   * state in which the call first found or put them.
    */
   readonly untold: Map<string, PublishedPage>;
 }
@@ -57,10 +57,10 @@ interface Call {
 /**
  * Publishes pages no faster than the disk takes them, so that every page is on the disk before the pool evicts it.
  *
- * Calls take turns in order of arrival, each for all of its pages: of two calls with one key the later one wins. A
- * slice is published when the backlog has room for it. A page that finds no room in the pool, because the pool's pages
- * wait for the disk, are being read, or are in quarantine, is tried again. A call waits DISK_WRITE_WAIT_MAX_MS in all,
- * its turn included, and never for a stalled disk. After that it goes on without waiting, and its pages may be evicted
+ * Calls take turns in order of arrival, each for all of its pages: of two calls with one key, the later one wins. A
+ * slice is published when the backlog has room for it. A page is retried if it finds no room in the pool because the
+ * pool's pages wait for the disk, are being read, or are in quarantine. A call waits DISK_WRITE_WAIT_MAX_MS in all, its
+ * turn included, and never for a stalled disk. After that it goes on without waiting, and its pages may be evicted
  * before they are written.
  *
  * During its turn a call waits only for things that end without a turn here (writes, reads, leases of promoted pages,
@@ -73,7 +73,7 @@ export class PacedPublishing {
   readonly #calls = new Set<Call>();
   #isStopped = false;
   #isClosed = false;
-  /** Wakes the waiting call when something has changed. */
+  /** Wakes the waiting call when something may have changed. */
   #wake: () => void = () => {};
 
   constructor(parts: PacedPublishingParts) {
@@ -100,12 +100,12 @@ export class PacedPublishing {
     return signal === undefined ? turn : unlessAborted(turn, signal).then(() => (hasTurn ? turn : undefined));
   }
 
-  /** Called when the backlog has become smaller: the waiting call checks again. */
+  /** Called when the backlog has shrunk: the waiting call checks again. */
   changed(): void {
     this.#wake();
   }
 
-  /** Called when pages are cleared: calls before that which set them publish nothing more. */
+  /** Called when pages are cleared: earlier calls that set them publish nothing more. */
   cleared({ voidBelow, isCleared }: Cleared): void {
     for (const call of this.#calls) {
       if (call.publishing.origin.version < voidBelow && stringsOf(call.publishing.keys).some(isCleared))
@@ -114,7 +114,7 @@ export class PacedPublishing {
     this.#wake();
   }
 
-  /** Ends all waiting. */
+  /** Ends all waits. */
   stop(): void {
     this.#isStopped = true;
     this.#wake();
@@ -136,8 +136,8 @@ export class PacedPublishing {
       if (!this.#mayGoOn(start, call)) return;
       const count = await this.#publishSlice(slice, call);
       start += count;
-      // After a refusal pages are published one by one until one finds room again, so that no page of a slice evicts
-      // another of it.
+      // After a refusal, pages are published one by one until one finds room again, so that no page of a slice evicts
+      // another one of it.
       maxCount = count === slice.end - slice.start ? Number.POSITIVE_INFINITY : 1;
     }
   }
@@ -169,7 +169,7 @@ export class PacedPublishing {
     if (!backlog.isMoving()) backlog.letGo();
   }
 
-  /** Publishes a slice, from the first page on, as far as there is room; returns the number of pages that are done. */
+  /** Publishes a slice, from its first page on, as far as there is room; returns the number of pages that are done. */
   async #publishSlice(slice: Slice, call: Call): Promise<number> {
     const { pool, clock } = this.#parts;
     const { start, end } = slice;
@@ -186,7 +186,7 @@ export class PacedPublishing {
         if (page !== null && (!page.alreadyPresent || !call.untold.has(key))) call.untold.set(key, page);
       });
       if (call.isCleared) {
-        // The clear came before these pages were published, so they are taken back, as far as it has not removed them.
+        // The pages were cleared before they were published, so those that the clear has not removed are taken back.
         this.#takeBack(call);
         return last - start;
       }
@@ -216,8 +216,8 @@ export class PacedPublishing {
   }
 
   /**
-   * Removes the unreported pages that the call has put into the pool: no reader would find them, and if set again they
-   * would be taken for announced. Computed pages that were there before stay, and are announced as the call has left
+   * Removes the unreported pages that the call has put into the pool: no reader would find them, and setting them again
+   * would take them for announced. Computed pages that were there before stay, and are announced as the call has left
    * them.
    */
   #takeBack({ untold, publishing }: Call): void {
@@ -232,8 +232,9 @@ export class PacedPublishing {
   }
 
   /**
-   * Reports pages that were published at an earlier attempt as that has found them, because it is their first report:
-   * as new, as a copy that this call has made a page of this node, or with the expiry from before it gave a later one.
+   * Reports pages that an earlier attempt published in the state in which that attempt found them, because this is
+   * their first report: as new, as a copy that this call has turned into a page of this node, or with the expiry from
+   * before it was extended.
    */
   #told(keys: readonly string[], published: readonly (PublishedPage | null)[], { untold }: Call) {
     return published.map((page, i) => {
@@ -249,7 +250,7 @@ export class PacedPublishing {
   #mayFindRoom(page: PageBytes, published: PublishedPage | null, attempt: number, call: Call): boolean {
     const { pool } = this.#parts;
     if (!isWhole(page) || !this.#mayWait(call)) return false;
-    // The page was in the pool and was evicted for another one at once.
+    // The page was in the pool, and was evicted at once for another one.
     if (published !== null) return true;
     const { pinned, quarantinedBytes } = pool.stats();
     return attempt === 0 || pinned > 0 || quarantinedBytes > 0;
@@ -265,7 +266,7 @@ export class PacedPublishing {
     return isWanted && clock.nowMs() < call.untilMs && backlog.isMoving();
   }
 
-  /** Waits until something has changed, for `ms` milliseconds, or until the signal is aborted. */
+  /** Waits for a change, at most `ms` milliseconds, or until the signal is aborted. */
   async #pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
     const { clock, metrics } = this.#parts;
     const startMs = clock.nowMs();

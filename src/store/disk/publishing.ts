@@ -5,27 +5,28 @@ import type { PageBytes, PageOrigin, PublishedPage, PublishedPool } from '../../
 import { type Slice, slicesOf } from '../call/key-steps.js';
 import type { RequestParts } from '../call/request-calls.js';
 
-/** Pages of one call that are to be published; the call is told of what becomes of them. */
+/** Pages that one call publishes; the call hears what becomes of them. */
 export interface Publishing {
   readonly keys: Keys;
   readonly pages: readonly PageBytes[];
   readonly origin: PageOrigin;
   readonly request: RequestParts<PublishRequest>;
-  /** Ends waiting; `mayGoOn` ends the call. */
+  /** Ends waits; `mayGoOn` ends the call. */
   readonly signal?: AbortSignal | undefined;
-  /** Asked before each slice, with the number of pages that are left; false ends the call. */
+  /** Called before each slice with the number of pages left; returning false ends the call. */
   mayGoOn(pagesLeft: number): boolean;
-  /** A slice, with its keys, is in the pool; null for pages that have found no room. */
+  /** Called when a slice, with its keys, is in the pool; null for pages that found no room. */
   published(slice: Slice, pages: readonly (PublishedPage | null)[], keys: Keys): void;
-  /** Pages that had replaced others were removed again before they were reported. */
+  /** Called when pages that had replaced others were removed again before they were reported. */
   takenBack(keys: readonly string[]): void;
   /**
-   * Computed pages that were here before are not reported; the call may have changed what is to be announced of them.
+   * Called with computed pages that were here before and are not reported. The call may have changed details that must
+   * be announced, such as the expiry.
    */
   left(keys: readonly string[]): void;
 }
 
-/** Publishes as fast as the pool copies; other work has its turn between slices. */
+/** Publishes as fast as the pool copies; other work gets its turn between slices. */
 export async function publishSlices(
   publishing: Publishing,
   { pool, clock }: { readonly pool: Pick<PublishedPool, 'publishPages'>; readonly clock: Clock },

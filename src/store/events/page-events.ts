@@ -11,13 +11,10 @@ import type { Tier } from '../../types.js';
 
 /** Time in which changes are collected into one batch. */
 const BATCH_MS = 20;
-/** Changed keys that are looked at without waiting for the rest of the time. */
+/** Number of changed keys that are recorded at once, without waiting for the rest of the time. */
 const COLLECTED_MAX_COUNT = 8192;
 
-/**
- * What has become of a page: where this node has it now; null: it has gone. The last change of a key is the one that
- * counts.
- */
+/** The tier in which this node has a page now; null: it no longer has it. Only the last change of a key counts. */
 export interface PageChange {
   /** The object key. */
   readonly key: string;
@@ -25,9 +22,9 @@ export interface PageChange {
 }
 
 /**
- * A part of the stream. `reset`: all that is known of this node's pages is void, and a list of them begins; `listed`:
- * pages of that list; `complete`: the list is whole; `changed`: pages have come, moved or gone since. A reader that
- * comes back after a position gets what follows it.
+ * One event of the stream. `reset`: everything known of this node's pages is void, and a list of them begins; `listed`:
+ * pages of that list; `complete`: the list is complete; `changed`: pages have been added, moved or removed since. A
+ * reader that resumes after a position gets the events that follow it.
  */
 export type PageEvent<Change extends PageChange = PageChange> =
   | { readonly kind: 'reset' }
@@ -43,7 +40,7 @@ export type PageEvent<Change extends PageChange = PageChange> =
 /** Where a stream of page events begins and when it ends. */
 export interface FollowOptions {
   /**
-   * The position of the last event that the reader has had; without it, or when it is too old, the stream begins with a
+   * Position of the last event that the reader has received. Without it, or if it is too old, the stream begins with a
    * list.
    */
   readonly after?: string | undefined;
@@ -53,9 +50,9 @@ export interface FollowOptions {
 
 /** The pages of this node as the directory lists them. */
 export interface ListedPages {
-  /** A number that tells this start of the node from its other ones. */
+  /** A number that distinguishes this start of the node from others. */
   start(): number;
-  /** Where each page is; null: this node does not have it, or the directory has not taken it. */
+  /** Tier of each page; null: this node does not have it, or the directory has not accepted it. */
   tiersOf(keys: readonly string[]): (Tier | null)[];
   /** Keys of all pages, slice by slice; pages that come or go meanwhile may be left out. */
   keysInSlices(): Iterable<readonly string[]>;
@@ -68,24 +65,24 @@ interface Batch {
 }
 
 /**
- * The changes of this node's pages, for routers that keep a list of them. A change says where a page is now and not
- * what happened, so that a reader may get one twice without harm, and changes of one page within {@link BATCH_MS} are
+ * The changes of this node's pages, for routers that keep a list of them. A change says where a page is now, not what
+ * happened: a reader may get one twice without harm, and several changes of one page within {@link BATCH_MS} become
  * one.
  *
- * While nobody reads, and nobody has for EVENTS_KEPT_MS, nothing is recorded and {@link note} costs nothing. Else the
- * last changes are kept, EVENTS_KEPT_MAX_COUNT of them with EVENTS_KEPT_MAX_CHARACTERS in their keys; a reader that
- * falls behind further begins with a new list.
+ * Nothing is recorded, and {@link note} costs nothing, while there is no reader and there was none for EVENTS_KEPT_MS.
+ * Otherwise the last changes are kept, at most EVENTS_KEPT_MAX_COUNT with EVENTS_KEPT_MAX_CHARACTERS in their keys; a
+ * reader that falls behind further begins with a new list.
  */
 export class PageEvents {
   readonly #pages: ListedPages;
   readonly #env: Pick<Environment, 'clock'>;
-  /** Part of all positions, taken for the first reader: a position of another start of this node is worth nothing. */
+  /** Part of all positions, created for the first reader: positions of other starts of this node are worthless. */
   #epoch = '';
   #batches: Batch[] = [];
   /** Number of changes in `#batches`, and of characters in their keys. */
   #keptCount = 0;
   #keptCharacters = 0;
-  /** Sequence number of the last batch. Before the first one it is 0. */
+  /** Sequence number of the last batch; 0 before the first one. */
   #last = 0;
   /** All batches after this one are kept. */
   #keptAfter = 0;
@@ -107,7 +104,7 @@ export class PageEvents {
     return this.#readers;
   }
 
-  /** Notes that something may have become of these pages. */
+  /** Notes that these pages may have changed. */
   note(keys: readonly string[]): void {
     if (!this.#isRecording || keys.length === 0) return;
     for (const key of keys) this.#changed.add(key);
@@ -115,7 +112,7 @@ export class PageEvents {
     else this.#cancelBatch ??= this.#env.clock.after(BATCH_MS, () => this.#record());
   }
 
-  /** The stream of events; it ends when the signal is aborted and when the node closes. */
+  /** Streams events until the signal is aborted or the node closes. */
   async *follow({ after, signal }: FollowOptions = {}): AsyncGenerator<PageEvent, void> {
     if (this.#isClosed || signal?.aborted) return;
     const isOver = () => this.#isClosed || signal?.aborted === true;
@@ -133,7 +130,7 @@ export class PageEvents {
             if (isOver()) return;
           }
           yield { kind: 'complete', position: this.#positionOf(at) };
-          // The reader may have taken its time.
+          // The reader may have been slow, so the state is checked again.
           continue;
         }
         const next = this.#batches[this.#batches.length - (this.#last - at)];
@@ -182,7 +179,7 @@ export class PageEvents {
     this.#batches = [];
     this.#keptCount = 0;
     this.#keptCharacters = 0;
-    // What changes from now on is not recorded, so no former position can be gone on from.
+    // Changes are no longer recorded, so no earlier position can be resumed.
     this.#last++;
     this.#keptAfter = this.#last;
   }
@@ -230,7 +227,7 @@ export class PageEvents {
     return `${this.#epoch}-${sequence}`;
   }
 
-  /** The sequence number of a position of this start of the node that can be gone on from; undefined for others. */
+  /** The sequence number of a position of this start that can be resumed; undefined for all others. */
   #sequenceOf(position: string | undefined): number | undefined {
     const [epoch, digits = ''] = position?.split('-') ?? [];
     if (epoch !== this.#epoch || !/^\d{1,15}$/.test(digits)) return undefined;
@@ -263,7 +260,9 @@ export class PageEvents {
   }
 }
 
-/** Cuts keys into parts of at most EVENT_MAX_CHANGES keys that have EVENT_MAX_CHARACTERS together, or are one key. */
+/**
+ * Splits keys into parts of at most EVENT_MAX_CHANGES keys and EVENT_MAX_CHARACTERS; a longer key is a part of its own.
+ */
 function* partsOf(keys: readonly string[]): Generator<readonly string[], void> {
   let start = 0;
   let characters = 0;

@@ -16,7 +16,7 @@ export type StatementRefusal = 'directory' | 'superseded';
 /** Keys of pages that are not set, with the reason. */
 export type RefusedKeys = ReadonlyMap<string, StatementRefusal>;
 
-/** Positions of pages by the outcome of their announcement; all other pages are in the directory. */
+/** Positions of pages whose announcement had a special outcome; all other pages are in the directory. */
 export interface Announced {
   /** Pages that no owner has accepted. */
   readonly refused: number[];
@@ -26,21 +26,21 @@ export interface Announced {
   readonly held: number[];
 }
 
-/** Pages and where they are: key `i` has its location at position `i` of the columns. */
+/** Pages and their locations: the location of key `i` is at position `i` of the columns. */
 export interface KeyedLocations {
   readonly keys: Keys;
   readonly columns: LocationColumns;
 }
 
-/** Version, kind and expiry with which the directory is told of a page. */
+/** Version, kind and expiry of a page, as announced to the directory. */
 type Content = Pick<PageOrigin, 'version' | 'kind' | 'expires'>;
 
-/** Locations of the pages of this node, for the directory. The generation is left open. */
+/** Locations of this node's pages, for the directory. The generation is not filled in. */
 export class OwnLocations {
   readonly #ground: StoreGround;
-  /** Where other nodes read the pool. */
+  /** Endpoint at which other nodes read the pool. */
   readonly #endpoint: string;
-  /** First address of the pool. A number is exact, because no machine has addresses above 2^53. */
+  /** First address of the pool. A number holds it exactly, because no machine has addresses above 2^53. */
   readonly #baseAddr: number;
 
   constructor(ground: StoreGround) {
@@ -49,7 +49,7 @@ export class OwnLocations {
     this.#baseAddr = Number(ground.pool.baseAddr);
   }
 
-  /** Where each page is: in the pool if it is there, else on the disk; no location where this node does not have it. */
+  /** Location of each page: in the pool if it is there, else on the disk; none if this node does not have it. */
   find(keys: Keys): LocationColumns {
     const columns = this.findInPool(keys);
     const onDisk = this.#ground.disk?.peekBatch(keys) ?? [];
@@ -63,12 +63,12 @@ export class OwnLocations {
     return columns;
   }
 
-  /** {@link find} in the pool alone. */
+  /** Like {@link find}, but in the pool only. */
   findInPool(keys: Keys): LocationColumns {
     return this.#located(this.#ground.pool.peekBatch(keys));
   }
 
-  /** {@link findInPool} of pages that readers may find. */
+  /** Like {@link findInPool}, but only pages that readers may find. */
   findLive(keys: Keys): LocationColumns {
     return this.#located(this.#ground.pool.peekLive(keys));
   }
@@ -84,7 +84,7 @@ export class OwnLocations {
     return columns;
   }
 
-  /** Locations of pages that have just been set, which are no copies, with what `contentOf` says of each. */
+  /** Locations of pages that have just been set and are not copies; `contentOf` gives the content of each. */
   ofSet(pages: readonly PublishedPage[], contentOf: (page: PublishedPage) => Content): LocationColumns {
     const columns = this.#columns(pages.length);
     for (let i = 0; i < pages.length; i++) {
@@ -110,7 +110,7 @@ export class OwnLocations {
   }
 }
 
-/** The pages that have a location and are wanted, each key once. The columns may be shared. */
+/** The wanted pages that have a location, each key once. The columns may be shared. */
 export function presentOf(
   { keys, columns }: KeyedLocations,
   isWanted: (position: number) => boolean = () => true,
@@ -126,7 +126,7 @@ export function presentOf(
   return { keys: pickKeys(keys, positions), columns: columns.pick(positions) };
 }
 
-/** The keys of the pages that have no location. */
+/** The keys of pages that have no location. */
 export function absentOf({ keys, columns }: KeyedLocations): Keys {
   const positions: number[] = [];
   for (let i = 0; i < columns.count; i++) if (!columns.has(i)) positions.push(i);
@@ -143,8 +143,8 @@ function describe(columns: LocationColumns, i: number, page: PublishedPage, { ve
 }
 
 /**
- * One location for each key: on this node, else as the directory says; null: neither has it, or the signal was aborted
- * before the answer.
+ * One location for each key: on this node if it has the page, else from the directory. Null: neither has it, or the
+ * signal was aborted before the answer.
  */
 export async function locatePages(
   keys: readonly string[],

@@ -20,27 +20,27 @@ import {
 } from './own-locations.js';
 import type { StoreGround } from './store-ground.js';
 
-/** If pages are published later than this after their set began, the set counts as one that has waited. */
+/** If publishing takes longer than this after the set began, the set counts as one that has waited. */
 const WAITED_MS = 5;
 
 /**
- * Announces the pages of this node to the directory, and acts on the answers: pages that are older than the cluster's
- * are dropped, and so are computed pages that another node has.
+ * Announces this node's pages to the directory and acts on the answers: it drops pages that are older than the
+ * cluster's, and computed pages that another node has.
  *
- * The directory has one location of this node for each page: in the pool if it is there, else on the disk. Pages of the
- * pool that no owner has taken yet are not `stated`; they are announced when they are set again, or with a list.
+ * The directory has one location per page for this node: in the pool if it is there, else on the disk. Pages of the
+ * pool that no owner has accepted yet are not `stated`; they are announced when they are set again, or with a list.
  */
 export class PageStatements implements PageFollower {
   readonly #ground: StoreGround;
   readonly #own: OwnLocations;
   /**
-   * Pages that this node was told to drop, and pages that it has set itself. Nothing older is read or copied from other
-   * nodes, even when the page has left the pool and a node that was cut off tells a shard of an older one.
+   * Versions of pages that this node was told to drop or has set itself. Nothing older is read or copied from other
+   * nodes, even if the page has left the pool and a node that was cut off announces an older one to a shard.
    */
   readonly #voids: Removals;
   /** The clears that this node knows of. */
   readonly #clears: KnownClears;
-  /** Version of this start; pages that this node has set since have a later one. */
+  /** Version at this start; pages that this node has set since then have later ones. */
   readonly #startVersion: number;
   #closed = false;
 
@@ -53,9 +53,9 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Announces pages that have just been set, one for each key, null for pages that were not set; returns the keys of
-   * those that are not set after all, with the reason. `isOver`: whether the caller has given the call up, which then
-   * is not made the newest any more.
+   * Announces pages that have just been set, one for each key, null for pages that were not set. Returns the keys of
+   * pages that are not set after all, with the reason. `isOver`: whether the caller has given the call up; its pages
+   * are then not renewed to be the newest.
    */
   async stateSet(
     keys: Keys,
@@ -65,7 +65,7 @@ export class PageStatements implements PageFollower {
   ): Promise<RefusedKeys> {
     const strings = stringsOf(keys);
     const contentOf = (page: PublishedPage): PageOrigin => {
-      // A copy that came first stands for the page.
+      // A copy that arrived first stands for the page.
       const isHere = page.alreadyPresent || page.setBy !== 0;
       if (!isHere || origin.kind === 'named') return origin;
       return { ...page, expires: laterExpiry(page.expires, origin.expires) };
@@ -92,7 +92,7 @@ export class PageStatements implements PageFollower {
     return refused;
   }
 
-  /** What is left of pages that the pool or the disk has dropped is announced anew. */
+  /** Announces again what is left of pages that the pool or the disk has dropped. */
   evicted(keys: readonly string[]): void {
     this.restate(keys).catch((error: unknown) => {
       this.#ground.log.log('error', 'telling the directory of dropped pages failed', { error: String(error) });
@@ -106,9 +106,9 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Drops pages that are older than the version given for their key. With `isTie` another node may have set a content
-   * of the version before at the same time, which can be read. Resolves when a crash cannot bring them back.
-   * `isDeleted`: a program has asked for it.
+   * Drops pages older than the version given for their key. `isTie`: another node may have set content of the version
+   * just below it at the same time, and that content stays readable. Resolves when a crash cannot bring the pages back.
+   * `isDeleted`: a program asked for the deletion.
    */
   async drop(
     keys: readonly string[],
@@ -120,8 +120,7 @@ export class PageStatements implements PageFollower {
     keys.forEach((key, i) => {
       versions.see(voidBelow[i] as number);
       const noted = (voidBelow[i] as number) - (isTie ? 1 : 0);
-      // A page that is too far ahead is refused by its version alone; a note of it would be in the way when that is no
-      // more so.
+      // A version too far ahead is refused anyway; a note of it would be in the way once it is no longer ahead.
       if (!versions.isAhead(noted)) this.#voids.note(key, noted);
     });
     const removed = this.#remove(keys, voidBelow, 'all');
@@ -129,7 +128,7 @@ export class PageStatements implements PageFollower {
     await removed;
   }
 
-  /** Drops copies of other nodes' pages that are older than the version given for their key. */
+  /** Drops copies of other nodes' pages older than the version given for their key. */
   async dropCopies(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
     if (!this.#closed) await this.#remove(keys, voidBelow, 'copies');
   }
@@ -143,8 +142,8 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Pages have been dropped; `gone`: those that have left the pool; `absent`: those that this node has not any more,
-   * and that their owners may still list.
+   * Called after pages were dropped. `gone`: they have left the pool; `absent`: this node no longer has them, but
+   * owners may still list them.
    */
   dropped(keys: readonly string[], gone: readonly string[], absent: readonly string[] = []): void {
     this.#ground.feed.gone(gone);
@@ -155,34 +154,34 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Version below which pages of the key are void, by everything that this node was told or has set, if a page of
-   * `version`, with the origin `setBy` of a copy, is among them; else 0.
+   * Version below which pages of the key are void, from everything that this node was told or has set; 0 if a page of
+   * `version`, with the origin `setBy` for a copy, is not void.
    */
   voidBelow(key: string, version: number, setBy: number): number {
     return this.#voids.laterThan(key, version) || (this.isCleared(key, version, setBy) ? version + 1 : 0);
   }
 
   /**
-   * Visits below which versions pages are void: this node has set newer ones, or was told to drop them. See
+   * Visits the versions below which pages are void because this node has set newer ones or was told to drop them. See
    * `Removals.eachNote`.
    */
   eachNote(visit: NoteVisitor): Generator<void, void> {
     return this.#voids.eachNote(visit);
   }
 
-  /** Whether a copy of a page of this version is void; `setBy`: its origin. */
+  /** Whether a page of this version is void; `setBy`: the origin of a copy. */
   isVoid(key: string, version: number, setBy = 0): boolean {
     return this.#voids.isVoid(key, version) || this.isCleared(key, version, setBy);
   }
 
-  /** Whether what the node with this origin has set with this version is cleared. */
+  /** Whether a page that the node with this origin has set with this version is cleared. */
   isCleared(key: string, version: number, setBy: number): boolean {
     return this.#clears.isVoid(key, version, setBy);
   }
 
   /**
-   * Announces these pages anew, which other nodes could not read where the directory said. Pages that are gone are
-   * dropped from the directory once more, because an earlier drop may have been lost.
+   * Announces these pages again, because other nodes could not read them where the directory said. Pages that are gone
+   * are deleted from the directory once more, because an earlier deletion may have been lost.
    */
   async restate(asked: readonly string[]): Promise<void> {
     if (this.#closed) return;
@@ -195,7 +194,7 @@ export class PageStatements implements PageFollower {
     await Promise.all([confirmed, this.#ground.directory.delete(gone), this.#announceAgain(presentOf(located))]);
   }
 
-  /** The locations to announce for those of `keys` that this node has now; none once it closes. */
+  /** The locations to announce for those of `keys` that this node has now; none once it is closed. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[] {
     if (this.#closed) return keys.map(() => null);
     const columns = this.#own.find(keys);
@@ -204,9 +203,9 @@ export class PageStatements implements PageFollower {
 
   /**
    * Which of the pages are still good, as far as can be known. A page from before this start may have been overwritten
-   * or deleted while the node was away. Until all nodes have reported, it is announced first, and is good if other
-   * nodes accept it as directory owners. Good pages of the pool are shown to readers from then on. None is good once
-   * the store closes.
+   * or deleted while the node was away. Until all nodes have reported, such a page is announced first, and counts as
+   * good if other nodes accept it as directory owners. Good pages of the pool become visible to readers. Once the store
+   * is closed, no page is good.
    */
   async confirm(keys: readonly string[]): Promise<boolean[]> {
     const isGood = await this.#areGood(keys);
@@ -241,15 +240,15 @@ export class PageStatements implements PageFollower {
     return present.columns.count > 0 ? this.#announceAgain(present) : [];
   }
 
-  /** The locations of those of `keys` that the pool has now, for other nodes to read. */
+  /** The pool locations of those of `keys` that are in the pool now, for other nodes to read. */
   poolLocationsOf(keys: readonly string[]): (DataLocation | null)[] {
     const columns = this.#own.findLive(keys);
     return keys.map((_, i) => columns.locationAt(i));
   }
 
   /**
-   * Where each page is; null: this node does not have it, or no directory owner has accepted it. None once the store
-   * closes.
+   * Tier of each page; null: this node does not have it, or no directory owner has accepted it. All null once the store
+   * is closed.
    */
   tiersOf(keys: readonly string[]): (Tier | null)[] {
     const { pool, disk } = this.#ground;
@@ -262,8 +261,8 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Drops the pages that a clock which was ahead has set, and forgets all versions below which pages are void: they may
-   * be of that clock.
+   * Drops the pages that were set with a clock that was ahead, and forgets all versions below which pages are void,
+   * because they may come from that clock.
    */
   dropAhead(): void {
     const { versions } = this.#ground;
@@ -272,18 +271,18 @@ export class PageStatements implements PageFollower {
       const isAhead = (i: number) => versions.isAhead(columns.version[i] as number, columns.expires[i]);
       const ahead = presentOf({ keys, columns }, isAhead);
       const voidBelow = Array.from(ahead.columns.version, (version) => version + 1);
-      // What the disk cannot record is dropped at the next start.
+      // Pages whose removal the disk cannot record are dropped at the next start.
       this.drop(stringsOf(ahead.keys), voidBelow).catch(() => {});
     }
     this.#voids.clear();
   }
 
-  /** A number that tells this start of the node from its other ones. */
+  /** A number that distinguishes this start of the node from others. */
   start(): number {
     return this.#ground.cluster.incarnation;
   }
 
-  /** Whether there are neither pages nor notes. */
+  /** Whether this node has neither pages nor notes of void versions. */
   get isEmpty(): boolean {
     const { pool, disk } = this.#ground;
     return this.#voids.newest === 0 && pool.size === 0 && (disk === undefined || disk.info().entries === 0);
@@ -301,15 +300,15 @@ export class PageStatements implements PageFollower {
     }
   }
 
-  /** Stops: nothing is announced from now on. */
+  /** Stops: nothing more is announced. */
   close(): void {
     this.#closed = true;
   }
 
   /**
-   * Announces pages that were just set, repeatedly while owners know a newer content; returns the keys that are not
-   * set. A named page is announced once more when its owners turn out to know of a clock that is far ahead: a node that
-   * is away now may have an older content with a later version.
+   * Announces pages that were just set, repeatedly while owners know newer content; returns the keys that are not set.
+   * A named page is announced once more if its owners turn out to know of a clock that is far ahead: a node that is
+   * away now may have older content with a later version.
    */
   async #announceSet(entries: KeyedLocations, origin: PageOrigin, isOver: () => boolean): Promise<RefusedKeys> {
     const { pool, disk, versions, config } = this.#ground;
@@ -327,14 +326,14 @@ export class PageStatements implements PageFollower {
         : announced.outdated.map((i) => strings[i] as string);
       if (outdated.length === 0 || this.#closed) return refused;
       const next = versions.next();
-      // What is newer may have been set since the caller gave this up, and stays.
+      // Newer content may have been set since the caller gave up, and must stay.
       const mayRenew = attempt < SET_ATTEMPTS_MAX_COUNT && !isOver();
       const renewed = mayRenew ? pool.renew(outdated, version, next) : [];
       disk?.renew(renewed);
       if (origin.kind === 'named') for (const key of renewed) this.#voids.note(key, next);
       const isRenewed = new Set(renewed);
       const newest = pool.peekBatch(outdated);
-      // A later call has set this page meanwhile, so the earlier result does not matter.
+      // A later call has set the page meanwhile, so this result does not matter.
       const lost = outdated.filter((key, i) => !isRenewed.has(key) && (newest[i]?.version ?? 0) <= version);
       for (const key of lost) refused.set(key, 'superseded');
       await this.#dropLost(
@@ -350,12 +349,12 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Under the key of a page that was set, a copy or the page of a later call may have come meanwhile: a statement of
-   * the first page would hide it. The present page is announced instead, because other nodes must drop older contents
-   * before the call returns; but whoever has made a copy of a computed page announces it.
+   * While a set waited, a copy or a later call's page may have taken its key, and announcing the first page would hide
+   * it. The current page is announced instead, because other nodes must drop older content before the call returns. A
+   * copy of a computed page is left out: whoever made the copy announces it.
    */
   #ofPresent(entries: KeyedLocations, { kind, version }: PageOrigin): KeyedLocations {
-    // Without a wait, as for room, nothing has come meanwhile.
+    // If the set did not wait, for example for room, nothing can have come meanwhile.
     if (this.#ground.versions.msUntil(version) > -WAITED_MS) return entries;
     const { keys, columns } = entries;
     const present = this.#own.findInPool(keys);
@@ -366,14 +365,14 @@ export class PageStatements implements PageFollower {
     return presentOf(entries, (i) => !isForOthers(i));
   }
 
-  /** Notes the versions of set pages. Pages that were announced with a later version than here are noted already. */
+  /** Notes the versions of set pages. Pages announced with a later version than this are noted already. */
   #noteSet({ keys, columns }: KeyedLocations, refused: RefusedKeys): void {
     stringsOf(keys).forEach((key, i) => {
       if (!refused.has(key)) this.#voids.note(key, columns.version[i] as number);
     });
   }
 
-  /** Drops computed pages that another node has; its pages are as good. Pinned ones stay, and are announced as well. */
+  /** Drops computed pages that another node has, whose pages are as good. Pinned ones stay, and are announced, too. */
   async #dropHeld(entries: KeyedLocations, held: readonly number[]): Promise<void> {
     if (this.#closed) return;
     const { pool, disk, metrics, pins } = this.#ground;
@@ -385,7 +384,7 @@ export class PageStatements implements PageFollower {
     this.#ground.feed.gone(pool.removeOlder(keys, voidBelow));
     this.#ground.feed.changed(keys);
     metrics.count('meshcache_duplicate_pages_total', keys.length);
-    // The removal is not awaited: after a crash the disk's page is announced anew, and is as good as the other node's.
+    // The removal is not awaited: after a crash the disk's page is announced again, and is as good as the other node's.
     // The disk reports its own failures.
     disk?.removeOlder(keys, voidBelow).catch(() => {});
     if (kept.length === 0) return;
@@ -393,8 +392,8 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Drops pages of the version given for their key, and older ones: they have lost to a newer content, or to one of
-   * that version by another node, whether or not the disk can record that; it reports its own failures.
+   * Drops pages of the version given for their key and older ones: they have lost to newer content, or to content of
+   * that version from another node. Ignores failures of the disk to record it; the disk reports those itself.
    */
   async #dropLost(keys: readonly string[], versions: readonly number[]): Promise<void> {
     if (keys.length === 0) return;
@@ -403,8 +402,8 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Announces pages of the disk whose page in the pool the directory has forgotten. It is not awaited: the directory
-   * owners may be waiting for the drop that this is a part of.
+   * Announces the disk's copies of pages that the pool has dropped and the directory has forgotten. Not awaited: the
+   * directory owners may be waiting for the drop that this is a part of.
    */
   #restateFromDisk(keys: readonly string[]): void {
     const onDisk = this.#ground.disk?.peekBatch(keys) ?? [];
@@ -413,8 +412,8 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Announces pages that were here before; pages older than the cluster's are dropped. Returns their keys and the
-   * refused ones.
+   * Announces pages that were here before; pages older than the cluster's are dropped. Returns the keys of the dropped
+   * and of the refused pages.
    */
   async #announceAgain(entries: KeyedLocations, { byOthers = false } = {}): Promise<string[]> {
     if (entries.columns.count === 0) return [];
@@ -429,9 +428,8 @@ export class PageStatements implements PageFollower {
   }
 
   /**
-   * Announces pages of these keys again that are newer than this version. An owner that refuses an older page drops
-   * what it knew of this node: a copy may have come, and been announced, before the announcement of a page that was set
-   * first.
+   * Announces those of these pages again that are newer than `version`. An owner that refuses an older page drops its
+   * entry for this node, which may be that of a newer copy announced meanwhile.
    */
   #restateNewer(keys: readonly string[], version: number): void {
     const found = this.#own.find(keys);
@@ -439,7 +437,7 @@ export class PageStatements implements PageFollower {
     if (newer.length > 0) this.restate(newer).catch(() => {});
   }
 
-  /** Announces locations, and withdraws those of pages that have gone meanwhile. */
+  /** Announces locations, and withdraws those of pages that have left meanwhile. */
   async #announce(
     { keys, columns }: KeyedLocations,
     options: { readonly unlessHeld?: boolean; readonly byOthers?: boolean } = {},
@@ -461,7 +459,7 @@ export class PageStatements implements PageFollower {
       if (isInPool[i] === 0 && (isOnDisk[i] ?? null) === null) gone.push(i);
     });
     this.#ground.feed.changed(strings);
-    // The deletes of these pages may have overtaken the put.
+    // Earlier deletes of these pages may have overtaken the put.
     if (gone.length > 0) await directory.delete(pickKeys(keys, gone));
     return announced;
   }
@@ -472,7 +470,7 @@ export class PageStatements implements PageFollower {
   }
 }
 
-/** Passes on what is no error of the disk tier, which reports its own. */
+/** Rethrows everything but errors of the disk tier, which reports its own. */
 export function unlessOfDisk(error: unknown): void {
   if (!(error instanceof DiskError)) throw error;
 }

@@ -4,21 +4,21 @@ import type { DiskStore } from '../../disk/disk-store.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { Cluster } from './store-ground.js';
 
-/** Time between two looks at whether the pages are settled, and after {@link SOON_COUNT} of them. */
+/** Time between two checks whether the pages are settled, and after {@link SOON_COUNT} checks. */
 const SOON_MS = 50;
 const LATER_MS = 1000;
 const SOON_COUNT = 40;
 /** Milliseconds within which nobody can remove so many keys that owners forget one of them. */
 const FORGOTTEN_AFTER_MS = 2000;
 
-/** A note, kept beside pages that outlive their process, of the start that has last known all of them to be good. */
+/** Note kept beside pages that outlive their process: the last start at which all of them were known to be good. */
 export interface StartNote {
   /** See `digestOfStart`; 0: not known. */
   readonly start: number;
   note(start: number): void;
 }
 
-/** Tells which pages are still good, and shows those to readers; see `PageStatements.confirm`. */
+/** Resolves with which pages are still good, and makes those visible to readers; see `PageStatements.confirm`. */
 type Confirm = (keys: readonly string[]) => Promise<boolean[]>;
 
 export interface SettlingOptions {
@@ -29,39 +29,39 @@ export interface SettlingOptions {
   readonly poolNote: StartNote | undefined;
   /** Version of the newest page that the pool has from before this start. */
   readonly newestInPool: number;
-  /** Whether what the others know is needed even without pages from before this start. */
+  /** Whether the knowledge of other nodes is needed even without pages from before this start. */
   readonly needsOthers: boolean;
   /**
-   * How long after an absence the pages settle at the earliest, in ms: a master that has just started learns of the
-   * other members only then.
+   * Shortest time after an absence, in ms, before the pages count as settled: a master that has just started learns of
+   * the other members only then.
    */
   readonly quietMs: number;
   readonly clock: Clock;
 }
 
 /**
- * Follows the pages that this node has from before it was away, until they are settled. They may have been overwritten
- * or deleted meanwhile: while the node was down, or while others had dropped it as a member. Other nodes know whether
- * they were, but a node that has found no discovery master does not know the other nodes. Statements of such pages name
- * the last start of this node in which all its pages were settled: owners that have forgotten what was removed since
- * then refuse the pages.
+ * Tracks the pages that this node has from before an absence until they are settled. They may have been overwritten or
+ * deleted meanwhile: while the node was down, or while others had dropped it as a member. Other nodes know whether they
+ * were, but a node that has found no discovery master does not know the other nodes. Statements of such pages name the
+ * last start of this node at which all its pages were settled; owners that have forgotten removals since then refuse
+ * the pages.
  *
- * Pages of the pool from before this start are hidden until they are confirmed, because nobody asks this node before
- * reading them from its memory.
+ * Pages of the pool from before this start stay hidden until they are confirmed, because other nodes read its memory
+ * without asking it.
  */
 export class Settling {
   readonly #options: SettlingOptions;
-  /** The notes beside the pool and on the disk, as far as there are any. */
+  /** The notes beside the pool and on the disk, if any. */
   readonly #notes: readonly StartNote[];
   readonly #hasEarlier: boolean;
   readonly #startMs: number;
-  /** When this node was away last, or has started. */
+  /** When this node was last away, or started. */
   #awayMs: number;
-  /** The last start in which all pages were settled. */
+  /** The last start at which all pages were settled. */
   #settledStart: number;
   #hasHeard = false;
   #confirm: Confirm | undefined;
-  /** Ends the wait for the next look; undefined: all is settled, and nothing is looked at. */
+  /** Ends the wait for the next check; undefined: everything is settled, and there are no checks. */
   #endLooks: (() => void) | undefined;
   #endAsking: () => void = () => {};
   #stopped = false;
@@ -71,7 +71,7 @@ export class Settling {
     this.#options = options;
     const isDiskEmpty = disk === null || disk.info().entries === 0;
     this.#hasEarlier = !(isDiskEmpty && pool.states.countOf('earlier') === 0);
-    // Versions go on after those of the earlier pages, in case the date was set back a little since.
+    // Versions continue after those of earlier pages, in case the date was set back a little since.
     cluster.versions.remember(Math.max(newestInPool, isDiskEmpty ? 0 : disk.newestVersion));
     const inPool = poolNote === undefined ? [] : [poolNote];
     const onDisk = disk === null ? [] : [disk.startNote];
@@ -85,26 +85,26 @@ export class Settling {
     this.#lookSoon();
   }
 
-  /** Begins to wait for the other nodes to say what they know, and confirms the pages of the pool by that. */
+  /** Starts to wait for the other nodes' reports, and confirms the pages of the pool with them. */
   start(confirm: Confirm): void {
     this.#confirm = confirm;
     if (this.#hasEarlier || this.#options.needsOthers) void this.#ask();
-    // What was looked at before counts for nothing: the node could not ask others yet.
+    // Earlier checks do not count: the node could not ask others yet.
     this.#endLooks?.();
     this.#lookAfter(SOON_MS, 1);
   }
 
   /**
-   * Whether all other nodes have said what they know since {@link start}: what comes from the object store can be told
-   * from what was replaced.
+   * Whether all other nodes have reported what they know since {@link start}, so that pages of the object store can be
+   * told from replaced ones.
    */
   get hasHeard(): boolean {
     return this.#hasHeard;
   }
 
   /**
-   * Whether all other nodes have said what they know, and have answered what this one has announced: no page from
-   * before this start is uncertain.
+   * Whether all other nodes have reported what they know and have answered this node's announcements, so that no page
+   * from before this start is uncertain.
    */
   get isSettled(): boolean {
     if (!this.#hasEarlier) return true;
@@ -113,8 +113,8 @@ export class Settling {
   }
 
   /**
-   * Called when others have, or may have, dropped this node as a member: what is there already counts as from before,
-   * for all owners.
+   * Called when others have, or may have, dropped this node as a member: for all owners, its existing pages now count
+   * as from before.
    */
   wasAway(): void {
     if (this.#stopped) return;
@@ -123,9 +123,9 @@ export class Settling {
   }
 
   /**
-   * Called when this node meets others: for these, what is there already counts as from before, because they may have
-   * removed it without knowing this node. `isEarlier`: one was up before this node. Just after a start without earlier
-   * pages there is nothing yet that anybody could have removed and forgotten.
+   * Called when this node meets others: for them, its existing pages count as from before, because they may have
+   * removed them without knowing this node. `isEarlier`: at least one of them was up before this node. Just after a
+   * start without earlier pages, there is nothing that anybody could have removed and forgotten.
    */
   met(nodeIds: readonly string[], isEarlier: boolean): void {
     const { clock, cluster } = this.#options;
@@ -144,14 +144,14 @@ export class Settling {
     this.#lookSoon();
   }
 
-  /** Ends all work. */
+  /** Stops all work. */
   stop(): void {
     this.#stopped = true;
     this.#endAsking();
     this.#endLooks?.();
   }
 
-  /** Asks the others what they know, again and again if that takes too long. */
+  /** Asks the others what they know, and retries if that takes too long. */
   async #ask(): Promise<void> {
     const { cluster, clock } = this.#options;
     this.#hasHeard = await cluster.waitForDirectory();
@@ -174,8 +174,8 @@ export class Settling {
   }
 
   /**
-   * Looks whether the pages are settled. Pages of the pool are confirmed one by one when others take long to say what
-   * they know.
+   * Checks whether the pages are settled. If the others take long to report, pages of the pool are confirmed one by
+   * one.
    */
   async #look(look: number): Promise<void> {
     const isDue = this.isSettled || look >= SOON_COUNT;
@@ -192,7 +192,7 @@ export class Settling {
     const { pool, clock } = this.#options;
     for (const keys of pool.keysInSlices()) {
       const earlier = pool.states.earlierAmong(keys);
-      // A failure leaves the pages hidden; they are asked for again.
+      // After a failure the pages stay hidden; they are asked for again.
       if (earlier.length > 0) await confirm(earlier).catch(() => []);
       await clock.yield();
       if (this.#stopped) return;
@@ -200,8 +200,8 @@ export class Settling {
   }
 
   /**
-   * Whether directory owners have accepted all pages of this node. A node that is alone learns nothing: it may be cut
-   * off from the others.
+   * Whether directory owners have accepted all pages of this node. A node that is alone cannot know: it may be cut off
+   * from the others.
    */
   #areAllSettled(): boolean {
     const { pool, clock, quietMs, cluster } = this.#options;

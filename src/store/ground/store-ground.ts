@@ -16,66 +16,68 @@ import type { PagePins } from '../pins/page-pins.js';
 import type { OtherHolders } from './other-holders.js';
 import type { Settling } from './settling.js';
 
-/** The cluster, as the store of one of its nodes sees it: `NodeRuntime` is one. */
+/** The cluster as the store of one of its nodes sees it; implemented by `NodeRuntime`. */
 export interface Cluster {
-  /** Id of the own node. */
+  /** Id of this node. */
   readonly nodeId: string;
-  /** This start of the own node. */
+  /** Number of this start of this node. */
   readonly incarnation: number;
   readonly directory: DirectoryClient;
   readonly transport: Transport;
-  /** The clock that gives versions to pages that are set here. */
+  /** Clock that assigns versions to pages set here. */
   readonly versions: HybridClock;
-  /** Has other nodes hold pages. */
+  /** Asks other nodes to hold pages. */
   readonly holders: OtherHolders;
   readonly notices: {
     /** Tells a node that the directory listed pages which it could not serve. */
     unreadable(nodeId: string, keys: readonly string[]): void;
   };
   readonly clears: {
-    /** The clears that this node knows of. */
+    /** Clears known to this node. */
     readonly known: KnownClears;
     /**
-     * Makes void what this node has set before a version, under keys that begin with one of the prefixes, or under all.
-     * Resolves when the copies on other nodes have gone.
+     * Makes void what this node set before a version, under keys with one of the prefixes, or under all keys. Resolves
+     * when the copies on other nodes are gone.
      */
     clear(voidBelow: number, prefixes: readonly string[] | undefined): Promise<void>;
   };
   readonly drops: {
     /**
      * Makes every node drop these pages if they are older than the version; true for each page that all nodes have
-     * dropped. `isOver`: whether the caller has given the call up, so that what is newer stays.
+     * dropped. `isOver`: whether the caller has given the call up; newer content then stays.
      */
     deleteEverywhere(keys: readonly string[], version: number, isOver: () => boolean): Promise<boolean[]>;
-    /** Tells a node that has a void page to drop what is older than a version. */
+    /** Tells a node that has a void page to drop everything older than a version. */
     dropFrom(nodeId: string, key: string, voidBelow: number): void;
     /** Whether the owners have answered the announcement of this node's own pages. */
     readonly isAnnounced: boolean;
   };
-  /** The live nodes by id, the own one included. */
+  /** The live nodes by id, including this one. */
   members(): ReadonlyMap<string, unknown>;
-  /** Resolves with true when the others have told this node what they know; with false when that took too long. */
+  /** Resolves with true when the other nodes have told this node what they know; with false if that took too long. */
   waitForDirectory(): Promise<boolean>;
-  /** The data endpoint of that start of a node; undefined when it is not alive. */
+  /** The data endpoint of this incarnation of a node; undefined if it is not alive. */
   dataEndpointOf(node: Pick<LocationNode, 'nodeId' | 'incarnation'>): string | undefined;
-  /** Ids of the nodes whose pages cannot be read now, as reads have found out, and of this one while its disk hangs. */
+  /**
+   * Ids of nodes whose pages cannot be read now, as found by earlier reads; includes this node while its disk hangs.
+   */
   unreachableNodes(): readonly string[];
-  /** How far other nodes are from this one; undefined: it has no zone. */
+  /** Distances of other nodes from this one; undefined if this node has no zone. */
   distances(): Distances;
 }
 
-/** What all parts of a store stand on. */
+/** The foundation that all parts of a store share. */
 export interface StoreGround extends Pick<Cluster, 'directory' | 'transport' | 'versions'> {
   readonly cluster: Cluster;
   readonly pool: PublishedPool;
-  /** Lengths of the longest pages that the pool takes. */
+  /** Lengths of the longest pages that the pool accepts. */
   readonly limits: PageLimits;
-  /** The disk from which pages that the pool has evicted are read; undefined: none. */
+  /** Disk tier that keeps pages after the pool has evicted them; undefined: none. */
   readonly disk: DiskTier | undefined;
   readonly pins: PagePins;
-  /** Which pages from before this start are good. */
+  /** Knows which pages from before this start are good. */
   readonly settling: Settling;
-  /** What happens to the pages of this node. */
+  /** Events of this node's pages. */
   readonly feed: PageFeed;
   readonly config: Pick<MeshCacheConfig, 'verifyReads' | 'reuseQuarantineMs' | 'locationReuseMs' | 'keepDuplicates'>;
   /** Dropped keys that are remembered in each of two generations; default DROPPED_KEYS_MAX_COUNT. */

@@ -18,50 +18,50 @@ import { bytesOf, PageCopier, type WantedPage } from './page-copier.js';
 import type { Promoter } from './promoter.js';
 import type { WantedPages } from './wanted-pages.js';
 
-/** What held pages are made of, beside the ground. */
+/** Collaborators of the held pages, beside the ground. */
 export interface HeldPagesOptions {
   readonly statements: PageStatements;
-  /** Brings pages from the own disk into the pool; null: there is no disk. */
+  /** Brings pages from this node's disk into the pool; null: there is no disk. */
   readonly promoter: Promoter | null;
-  /** Learns which pages this node hands on when it is drained. */
+  /** Learns which pages this node hands over when it drains. */
   readonly wanted: WantedPages;
   readonly role: NodeRole;
   readonly copyThreads: CopyThreads;
 }
 
-/** A call of this node's own that has pages brought into its pool; it may take some of them only, and end early. */
+/** A local call that has pages brought into the pool; it may accept only some of them, and end early. */
 export interface Bringing {
-  /** Begins to count anew what may be brought in addition, and returns what says so of each page, in turn. */
+  /** Starts a new count of what may be brought, and returns a test to be called for each page in turn. */
   admission(): (key: string, length: number) => boolean;
-  /** Hears which pages have come from the own disk; they stay in the pool until it returns. */
+  /** Called with pages that have arrived from this node's disk; they stay in the pool until it returns. */
   arrived(keys: readonly string[]): void;
   readonly isOver: boolean;
 }
 
-/** How copied pages stay. */
+/** How copied pages are kept. */
 type CopyStay = Exclude<Stay, 'leased'>;
 
-/** The requests of one kind that are worked on or wait. */
+/** Requests of one kind, running or waiting. */
 interface Lane {
   readonly turns: Semaphore;
   requests: number;
 }
 
 /**
- * The pages that this node holds because another one has asked it to (`pages.hold`), and those that it copies for its
- * own sake. {@link HOLD_RULES} says what is different for each reason.
+ * Pages that this node holds because another one has asked it to (`pages.hold`), and pages that it copies for itself.
+ * {@link HOLD_RULES} has the rules for each reason.
  *
- * A page comes from the first of these that has it: the own pool, the own disk if that is a source, the node that
- * asks, another node that the directory names. It is read and checked like any page (see `PageCopier`), so no node
- * writes into the memory of another one.
+ * A page comes from the first of these sources that has it: this node's pool, its disk (if the rule allows it), the
+ * asking node, another node that the directory names. It is read and checked like any page (see `PageCopier`), so no
+ * node writes into the memory of another one.
  *
- * A page that stays for a while ("passing") is only a second location, and is not written to the own disk. One that
- * stays for good ("lasting"), on a storage node, has the whole pool and the disk, and stays when the node that has set
- * it dies.
+ * A page kept for a while ("passing") is only a second location and is not written to this node's disk. A page kept for
+ * good ("lasting"), on a storage node, may use the whole pool and the disk, and stays when the node that has set it
+ * dies.
  *
- * Accounting: `#passing` holds the bytes of every passing page that the pool may still have, the earliest first;
- * together at most COPIES_POOL_FRACTION of the pool. What a client has pinned of them stays. A page that the program
- * sets here, or that is placed here, is not passing any more.
+ * Accounting: `#passing` holds the bytes of every passing page that the pool may still have, the earliest first, in
+ * total at most COPIES_POOL_FRACTION of the pool. Pages among them that a client has pinned stay. A page that the
+ * program sets here, or that is placed here, is no longer passing.
  */
 export class HeldPages implements PageFollower {
   readonly #ground: StoreGround;
@@ -72,7 +72,7 @@ export class HeldPages implements PageFollower {
   readonly #passing = new Map<string, number>();
   #passingBytes = 0;
   readonly #passingMaxBytes: number;
-  /** Tells that the last request has ended. */
+  /** Called when the last request has ended. */
   #onNone: () => void = () => {};
   #state: 'open' | 'stopped' | 'closed' = 'open';
 
@@ -91,7 +91,7 @@ export class HeldPages implements PageFollower {
     return this.#passingBytes;
   }
 
-  /** Whether pages of other nodes are copied: until {@link stop}. */
+  /** Whether pages of other nodes are copied; false after {@link stop}. */
   get mayCopy(): boolean {
     return this.#state === 'open';
   }
@@ -105,7 +105,7 @@ export class HeldPages implements PageFollower {
     if (stay === 'leased') return promoter?.promote(asker, keys) ?? keys.map(() => 'absent');
     if (stay === null || !this.mayCopy) return keys.map(() => 'busy');
     const outcomes = await this.#inTurn(stay, () => this.#take(request, stay));
-    // A node that has begun to drain meanwhile has chosen the pages to hand over without these.
+    // If the node has begun to drain meanwhile, it chose the pages to hand over without these.
     if (outcomes === undefined || !this.mayCopy) return keys.map(() => 'busy');
     if (handsOn) wanted.read(keys.filter((_, i) => outcomes[i] === 'held').reverse());
     return outcomes;
@@ -117,8 +117,8 @@ export class HeldPages implements PageFollower {
   }
 
   /**
-   * Brings pages into the own pool for this node itself, from the first on those for which there is room; 1 for each
-   * key whose page is in the pool afterwards. Never rejects.
+   * Brings pages into the pool for this node itself, in order, as far as there is room; 1 for each key whose page is in
+   * the pool afterwards. Never rejects.
    */
   async bring(keys: readonly string[], why: OwnReason, call: Bringing = EVERYTHING): Promise<Uint8Array> {
     const none = new Uint8Array(keys.length);
@@ -140,12 +140,12 @@ export class HeldPages implements PageFollower {
     return brought ?? none;
   }
 
-  /** Records that the program has set pages under these keys: they are not passing any more. */
+  /** Called when the program has set pages under these keys: they are no longer passing. */
   set(keys: readonly string[]): void {
     if (this.#passing.size > 0) for (const key of keys) this.#forget(key);
   }
 
-  /** Records that pages, maybe these, have left the pool. */
+  /** Called when pages, possibly these, have left the pool. */
   gone(keys: readonly string[]): void {
     if (this.#isClosed || this.#passing.size === 0) return;
     const passing = keys.filter((key) => this.#passing.has(key));
@@ -153,12 +153,12 @@ export class HeldPages implements PageFollower {
     for (const [i, key] of passing.entries()) if (isHere[i] === 0) this.#forget(key);
   }
 
-  /** Copies nothing from now on; pages that are here, and requests under way, are not affected. */
+  /** Stops copying; pages that are here, and requests in progress, are not affected. */
   stop(): void {
     if (this.#state === 'open') this.#state = 'stopped';
   }
 
-  /** Ends copies under way early. Resolves when nothing touches the pool any more. */
+  /** Ends copies in progress early. Resolves when nothing touches the pool any more. */
   async close(): Promise<void> {
     this.#state = 'closed';
     this.#copier.close();
@@ -173,7 +173,7 @@ export class HeldPages implements PageFollower {
     return this.#lanes.passing.requests + this.#lanes.lasting.requests;
   }
 
-  /** Works on a request when those before it are done; undefined: it is refused, or has failed. */
+  /** Runs a request after those before it; undefined: it was refused, or has failed. */
   async #inTurn<T>(stay: CopyStay, work: () => Promise<T>): Promise<T | undefined> {
     const lane = this.#lanes[stay];
     if (this.#isClosed || lane.requests >= STAY_LIMITS[stay].requestsMaxCount) return undefined;
@@ -193,7 +193,7 @@ export class HeldPages implements PageFollower {
     if (!this.#isClosed) this.#lines.log('warn', 'copying pages of another node failed', { error: String(error) });
   }
 
-  /** Takes pages of the node that asks, as far as this one does not have them; undefined once it closes. */
+  /** Takes over pages that this node does not have yet from the asking node; undefined once this node closes. */
   async #take({ why, asker, keys, pages }: HoldRequest, stay: CopyStay): Promise<HoldOutcome[] | undefined> {
     const { statements } = this.#options;
     const { fromOwnDisk } = HOLD_RULES[why];
@@ -208,7 +208,7 @@ export class HeldPages implements PageFollower {
       if (here !== null) older.push(i);
       wanted.set(key, { key, length: page.length, location: page });
     }
-    // A copy of an older content would be in the way.
+    // A copy of older content would be in the way.
     if (older.length > 0) {
       await statements.dropCopies(
         older.map((i) => keys[i] as string),
@@ -222,7 +222,7 @@ export class HeldPages implements PageFollower {
     return this.#isClosed ? undefined : this.#outcomes({ keys, pages }, stay, fromOwnDisk);
   }
 
-  /** Copies those of the pages that `takes` accepts, and for which there is room. */
+  /** Copies the pages that `takes` accepts and that find room. */
   async #copy(
     found: readonly WantedPage[],
     how: {
@@ -232,7 +232,7 @@ export class HeldPages implements PageFollower {
     },
   ): Promise<void> {
     const { why, stay, takes = () => true } = how;
-    // What others say of lengths may be wrong: memory is only allocated for lengths that a page can have.
+    // Lengths reported by others may be wrong: memory is only allocated for lengths that a page can have.
     const maxBytes = this.#pageMaxBytes(stay);
     let leftBytes = stay === 'passing' ? this.#passingMaxBytes - this.#pinnedBytes() : Number.POSITIVE_INFINITY;
     const wanted = found.filter(({ key, length }) => {
@@ -255,7 +255,7 @@ export class HeldPages implements PageFollower {
     return Math.min(this.#ground.pool.capacity * STAY_LIMITS[stay].poolFraction, PAGE_MAX_BYTES);
   }
 
-  /** Copies those of a batch for which there is room, and counts them; returns the number of copied pages. */
+  /** Copies the pages of a batch that find room, and counts them; returns the number of copied pages. */
   #copyPassing(batch: readonly WantedPage[], why: HoldReason): Promise<number> {
     return this.#copier.copy(this.#withRoom(batch, why), {
       onCopied: (copied) => {
@@ -266,7 +266,7 @@ export class HeldPages implements PageFollower {
 
   #add(key: string, length: number): void {
     this.#forget(key);
-    // The page may have left the pool again already.
+    // The page may already have left the pool again.
     if (this.#ground.pool.hasBatch([key])[0] === 0) return;
     this.#passing.set(key, length);
     this.#passingBytes += length;
@@ -284,7 +284,7 @@ export class HeldPages implements PageFollower {
     return bytes;
   }
 
-  /** The pages of a batch for which there is room, from the first on. They replace passing ones if the rule says so. */
+  /** The pages of a batch that find room, in order. They replace passing ones if the rule allows it. */
   #withRoom(batch: readonly WantedPage[], why: HoldReason): readonly WantedPage[] {
     const hasRoom = (bytes: number): boolean => this.#passingBytes + bytes <= this.#passingMaxBytes;
     const batchBytes = bytesOf(batch);
@@ -297,7 +297,7 @@ export class HeldPages implements PageFollower {
     });
   }
 
-  /** Drops the earliest passing pages that are not pinned until it is enough. */
+  /** Drops the earliest unpinned passing pages until `isEnough`. */
   #dropEarliest(isEnough: () => boolean): void {
     const { pool, feed, pins } = this.#ground;
     const removed: string[] = [];
@@ -310,7 +310,7 @@ export class HeldPages implements PageFollower {
     if (removed.length > 0) feed.evicted(removed);
   }
 
-  /** Brings those of the pages that are on the own disk into the pool, as many as fit. */
+  /** Brings pages from this node's disk into the pool, as many as fit. */
   async #bringFromDisk(keys: readonly string[], call: Bringing): Promise<void> {
     const { promoter } = this.#options;
     const { disk, cluster } = this.#ground;
@@ -329,7 +329,7 @@ export class HeldPages implements PageFollower {
       const arrived = asked.filter((_, i) => typeof outcomes[i] !== 'string');
       call.arrived(arrived);
       promoter.release(nodeId, arrived);
-      // Without progress the others wait for room, or for a slow disk.
+      // Without progress, the remaining pages wait for room, or for a slow disk.
       if (arrived.length === 0) return;
       wanted = asked.filter((_, i) => outcomes[i] === 'later');
     }
@@ -341,14 +341,14 @@ export class HeldPages implements PageFollower {
     return [...new Set(keys.filter((_, i) => isHere[i] === 0))];
   }
 
-  /** Has passing pages under these keys stay for good: they were copied for another reason before. */
+  /** Turns passing pages under these keys, which were copied for another reason, into lasting ones. */
   async #makeLasting(keys: readonly string[]): Promise<void> {
     const passing = keys.filter((key) => this.#passing.has(key));
     for (const key of passing) this.#forget(key);
     await this.#write(passing);
   }
 
-  /** Writes copies that are in the pool to the own disk. */
+  /** Writes copies that are in the pool to this node's disk. */
   async #write(keys: readonly string[]): Promise<void> {
     const { pool, disk } = this.#ground;
     if (disk === undefined || keys.length === 0) return;
@@ -361,9 +361,9 @@ export class HeldPages implements PageFollower {
   }
 
   /**
-   * Gives named pages that are here with the same bytes the version with which they were set again elsewhere, and the
-   * node that has: by an older one they would be void. Computed pages that are here get the later expiry, as on a node
-   * that sets them again.
+   * Gives a named page that is here with the same bytes the version with which it was set again elsewhere, and the node
+   * that did so; with its old version it would be void. A computed page that is here gets the later expiry, as if it
+   * were set again here.
    */
   async #renewOlder(asker: string, keys: readonly string[], pages: readonly DataLocation[]): Promise<void> {
     const { pool, disk } = this.#ground;
@@ -392,12 +392,12 @@ export class HeldPages implements PageFollower {
     });
   }
 
-  /** Whether the page was set by a clock that is too far ahead: nobody reads such a page. */
+  /** Whether the page was set with a clock that is too far ahead: nobody reads such a page. */
   #isAhead({ version, expires }: DataLocation): boolean {
     return this.#ground.versions.isAhead(version, expires);
   }
 
-  /** The pages of these keys in the pool, else, if that is a source, on the disk. */
+  /** The pages of these keys in the pool, else on the disk if that is a source. */
   #peek(keys: readonly string[], fromOwnDisk: boolean): (PublishedPage | null)[] {
     const { pool, disk } = this.#ground;
     // A disk that does not answer holds nothing that can be read.
@@ -425,14 +425,14 @@ function laneOf(stay: CopyStay): Lane {
   return { turns: new Semaphore(STAY_LIMITS[stay].atOnceCount), requests: 0 };
 }
 
-/** Whether the page that is here is as good as the one of another node, but for its version. */
+/** Whether the local page is as good as another node's, apart from its version. */
 function isSame(here: PublishedPage, page: DataLocation): boolean {
   if (here.length !== page.length || here.kind !== page.kind) return false;
   if (page.kind === 'computed') return laterExpiry(here.expires, page.expires) === here.expires;
   return here.checksum === page.checksum && here.expires === page.expires;
 }
 
-/** Whether the computed page that is here is as good as the one of another node, but expires earlier. */
+/** Whether the local computed page is as good as another node's, but expires earlier. */
 function isShorter(here: PublishedPage, page: DataLocation): boolean {
   return here.kind === 'computed' && page.kind === 'computed' && here.length === page.length && !isSame(here, page);
 }

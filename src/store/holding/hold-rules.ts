@@ -11,37 +11,37 @@ import {
 import type { NodeRole } from '../../types.js';
 import type { AskedReason } from '../ground/other-holders.js';
 
-/** Why a node copies pages of other nodes without being asked: it reads them often, or a client pins them. */
+/** Why a node copies pages of other nodes on its own: it reads them often, or a client pins them. */
 export type OwnReason = 'hot' | 'pin';
 
 export type HoldReason = AskedReason | OwnReason;
 
 /**
- * How a held page stays. `leased`: from the own disk in the pool, until its readers have read it (see `Promoter`).
- * `passing`: in a part of the pool, as a second location of its page. `lasting`: like the pages that the node's own
+ * How a held page is kept. `leased`: copied from this node's disk into the pool until its readers have read it (see
+ * `Promoter`). `passing`: in a limited part of the pool, as a second location. `lasting`: like pages that this node's
  * program has set, in the whole pool and on the disk.
  */
 export type Stay = 'leased' | 'passing' | 'lasting';
 
 export interface HoldRule {
-  /** How the page stays on a node of each role; null: such a node does not hold pages for this reason. */
+  /** How the page is kept on a node of each role; null: nodes of that role do not hold pages for this reason. */
   readonly stay: Readonly<Record<NodeRole, Stay | null>>;
-  /** Whether the page replaces the earliest passing ones when there is no room for it. */
+  /** Whether the page replaces the earliest passing pages if there is no room for it. */
   readonly replaces: boolean;
   /**
-   * Whether a page that is on this node's disk is held without a copy, or comes from there. A page that is read often, or
-   * handed over, is to be in memory, within the share of copies.
+   * Whether a page on this node's disk counts as held, or is taken from there. Pages that are read often or handed over
+   * must be in memory, within the share for copies.
    */
   readonly fromOwnDisk: boolean;
-  /** Whether this node hands the page on when it is drained in its turn: others have read it at the asker. */
+  /** Whether this node hands the page over in turn when it drains, because others have read it at the asker. */
   readonly handsOn: boolean;
-  /** Bytes of the pages of a request; a larger page is a request of its own. */
+  /** Target bytes of the pages of one request; a larger page is a request of its own. */
   readonly requestTargetBytes: number;
 }
 
 const PASSING = { peer: 'passing', storage: 'passing' } as const;
 
-/** What is different for each reason. */
+/** The rules for each reason. */
 export const HOLD_RULES: Readonly<Record<HoldReason, HoldRule>> = {
   promotion: {
     stay: { peer: 'leased', storage: 'leased' },
@@ -80,27 +80,27 @@ export const HOLD_RULES: Readonly<Record<HoldReason, HoldRule>> = {
   },
 };
 
-/** The share of the pool and the turns of held pages, by how they stay. */
+/** Limits of held pages, by how they are kept. */
 export interface StayLimits {
   /** Part of the pool that such pages may take. */
   readonly poolFraction: number;
   /** Requests worked on at a time; the others wait. */
   readonly atOnceCount: number;
-  /** Requests worked on or waiting; further ones are refused. */
+  /** Requests running or waiting; further ones are refused. */
   readonly requestsMaxCount: number;
-  /** Bytes of pages that are read in one go; a larger page goes by itself. */
+  /** Bytes of pages read in one go; a larger page is read by itself. */
   readonly sliceBytes: number;
 }
 
 export const STAY_LIMITS: Readonly<Record<Stay, StayLimits>> = {
-  // Requests wait for room, in the order in which they came, and are answered after a short time in any case.
+  // Requests wait for room in order of arrival, and are answered after a short time in any case.
   leased: {
     poolFraction: PROMOTE_POOL_FRACTION,
     atOnceCount: Number.POSITIVE_INFINITY,
     requestsMaxCount: Number.POSITIVE_INFINITY,
     sliceBytes: PROMOTE_ROUND_MAX_BYTES,
   },
-  // Room is made for one request at a time, so that all of them together keep within their part of the pool.
+  // Requests run one at a time when they make room, so that together they stay within their part of the pool.
   passing: {
     poolFraction: COPIES_POOL_FRACTION,
     atOnceCount: 1,

@@ -10,7 +10,7 @@ import {
 import type { HeldPages } from './held-pages.js';
 
 interface KeyReads {
-  /** Times of its last reads, at most HOT_READS_MIN_COUNT of them, the earliest first. */
+  /** Times of the last reads of the page, at most HOT_READS_MIN_COUNT, the earliest first. */
   readonly timesMs: number[];
   askedMs: number;
 }
@@ -18,10 +18,10 @@ interface KeyReads {
 /**
  * Finds pages that this node often reads from other nodes, and copies them in the background.
  *
- * One request runs at a time, and the keys of one more wait for its end; a key that becomes hot meanwhile is requested
- * by its next read. A key is requested once in HOT_READS_WINDOW_MS, so that a page that does not fit is read again once
- * in that time and not with every request. The least recently read pages are forgotten first. Each counted page takes
- * the length of its key and about 300 bytes.
+ * One request runs at a time, and the keys for the next one wait; a key that becomes hot while those are full is
+ * requested at its next read. A key is requested at most once per HOT_READS_WINDOW_MS, so that a page that does not fit
+ * is not transferred with every request. The least recently read pages are forgotten first. Each counted page takes the
+ * length of its key and about 300 bytes.
  */
 export class HotReads {
   readonly #held: Pick<HeldPages, 'bring' | 'mayCopy'>;

@@ -1,8 +1,8 @@
 import type { NamespaceWritePolicies, WritePolicy } from '../../base/settings/write-policies.js';
 
 /**
- * The write policy of each object key: that of its namespace tag, which the node knows before anything is set in the
- * namespace, or else that of the node.
+ * The write policy of each object key: the policy of its namespace tag, which the node knows before anything is set in
+ * the namespace, else the policy of the node.
  */
 export class KeyPolicies {
   readonly #byDefault: WritePolicy;
@@ -18,7 +18,7 @@ export class KeyPolicies {
     this.#tagOf = tagOf;
   }
 
-  /** Whether any page that is set here may be placed on storage nodes. */
+  /** Whether any page set here may be placed on storage nodes. */
   get placesAny(): boolean {
     return [this.#byDefault, ...Object.values(this.#byTag)].some((policy) => policy !== 'local');
   }
@@ -29,7 +29,7 @@ export class KeyPolicies {
   };
 }
 
-/** The settings of a node that say where pages are kept. */
+/** The settings that decide where a node keeps pages. */
 export interface WritePolicySettings {
   readonly writePolicy: WritePolicy;
   readonly namespaceWritePolicies: NamespaceWritePolicies;

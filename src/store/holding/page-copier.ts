@@ -9,27 +9,28 @@ import type { PageStatements } from '../ground/page-statements.js';
 import type { StoreGround } from '../ground/store-ground.js';
 import { RemoteReads } from '../remote/remote-reads.js';
 
-/** A page that is to be copied. */
+/** A page to copy. */
 export interface WantedPage {
   readonly key: string;
   /** Length in bytes. */
   readonly length: number;
-  /** Where the page is first looked for; default: where the directory says. */
+  /** Where the page is looked for first; default: where the directory says. */
   readonly location?: DataLocation;
 }
 
 /** How a batch is copied. */
 export interface CopyOptions {
-  /** Called with the pages that are in the pool now, before directory owners have been told. */
+  /** Called with the pages that are now in the pool, before directory owners are told. */
   readonly onCopied?: (pages: readonly WantedPage[]) => void;
 }
 
 /**
- * Copies pages of other nodes into the own pool and announces them; they are read and checked like any page. A page
- * that the program has set under a key, before or meanwhile, stays: a copy never replaces it.
+ * Copies pages of other nodes into the pool and announces them; they are read and checked like any page. A copy never
+ * replaces a page that the program has set under its key, before or meanwhile.
  *
- * A copy that no directory owner has accepted is dropped again, because this node would not be told what happens to the
- * page. Until the owners have answered it is not read here: it may have been set anew while it was copied.
+ * A copy that no directory owner has accepted is dropped again, because this node would not hear what happens to the
+ * page. A copy is not readable here until the owners have answered: the page may have been set again while it was
+ * copied.
  */
 export class PageCopier {
   readonly #ground: StoreGround;
@@ -45,15 +46,15 @@ export class PageCopier {
     this.#reads = new RemoteReads(ground);
   }
 
-  /** Ends copies under way early. */
+  /** Ends copies in progress early. */
   close(): void {
     this.#isClosed = true;
     this.#reads.close();
   }
 
   /**
-   * Copies a batch, whose keys must be distinct; returns the number of copied pages that the directory has. The batch
-   * is in memory twice meanwhile.
+   * Copies a batch, whose keys must be distinct; returns the number of copied pages that the directory has accepted.
+   * The batch is in memory twice meanwhile.
    */
   async copy(batch: readonly WantedPage[], options: CopyOptions = {}): Promise<number> {
     if (batch.length === 0 || this.#isClosed) return 0;
@@ -91,7 +92,7 @@ export class PageCopier {
       if (untaken.size > 0) this.#dropUntaken(batch, origins, untaken);
       return copied.length - untaken.size;
     } catch (error) {
-      // No owner has taken them, so nobody may read them.
+      // No owner has accepted the copies, so nobody may read them.
       if (!this.#isClosed) this.#dropUntaken(batch, origins, new Set(keys));
       throw error;
     } finally {
@@ -118,8 +119,8 @@ export class PageCopier {
 
   /**
    * Publishes copies; true for each page that is now in the pool. False: it found no room, the program has set it
-   * meanwhile, this node was told to drop it since it was read, or it has a newer content of its own on the disk: the
-   * copy would hide that from the directory.
+   * meanwhile, this node was told to drop it since it was read, or this node's disk has newer content of its own, which
+   * the copy would hide from the directory.
    */
   async #publish(
     keys: readonly string[],
@@ -146,7 +147,9 @@ export class PageCopier {
     return leases.map((lease, i) => lease !== null && isVacant[i] === true);
   }
 
-  /** Removes older versions of these named pages from the own disk: they must not reappear when the copy has gone. */
+  /**
+   * Removes older versions of these named pages from this node's disk: they must not reappear when the copy is gone.
+   */
   async #removeOlder(
     keys: readonly string[],
     origins: ReadonlyMap<number, PageOrigin>,
@@ -162,14 +165,14 @@ export class PageCopier {
 }
 
 /**
- * Version, kind and expiry of a copy are those of the page; it was set by the node that has it, or by the one of which
- * that has a copy.
+ * Origin of a copy: version, kind and expiry of the page, and the node that set it. That is the node read from, or, if
+ * it had a copy itself, the origin of that copy.
  */
 function originOfCopy({ nodeId, version, kind, expires, setBy }: DataLocation): PageOrigin {
   return { version, kind, expires, setBy: setBy || originOf(nodeId) };
 }
 
-/** Whether the own disk has a later content than the one that was copied. */
+/** Whether this node's disk has later content than the copied page. */
 function isNewer(onDisk: PageOrigin | null | undefined, copied: PageOrigin): boolean {
   return onDisk != null && onDisk.version > copied.version && !isAsGood(onDisk, copied);
 }

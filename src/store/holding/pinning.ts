@@ -9,7 +9,7 @@ import type { Bringing, HeldPages } from './held-pages.js';
 
 export interface PinningParts {
   readonly pins: PagePins;
-  /** Brings pages into the pool that are not there. */
+  /** Brings missing pages into the pool. */
   readonly held: Pick<HeldPages, 'bring' | 'mayCopy'>;
   /** Longest time for which a page may be pinned, in milliseconds. */
   readonly maxMs: number;
@@ -17,8 +17,8 @@ export interface PinningParts {
 }
 
 /**
- * Pins pages for the clients of a node. A page that is not in the pool is brought there first: from the own disk, or as
- * a copy from another node.
+ * Pins pages for the clients of a node. A page that is not in the pool is first brought there: from this node's disk,
+ * or as a copy from another node.
  */
 export class Pinning {
   readonly #parts: PinningParts;
@@ -29,21 +29,21 @@ export class Pinning {
   }
 
   /**
-   * Begins to serve a client. `owner`: the pins of all clients of one owner count together; default: each counts by
-   * itself.
+   * Starts to serve a client. `owner`: the pins of all clients of one owner count together; default: each client counts
+   * by itself.
    */
   client(owner?: string): ClientPins {
     return new ClientPins(this.#parts, () => this.#isClosed, owner);
   }
 
-  /** Ends all pins; calls under way pin nothing more. */
+  /** Ends all pins; calls in progress pin nothing more. */
   close(): void {
     this.#isClosed = true;
     this.#parts.pins.close();
   }
 }
 
-/** The pins of one client: of the node's own program, or of an attached process. */
+/** The pins of one client: this node's own program, or an attached process. */
 export class ClientPins {
   readonly #parts: PinningParts;
   readonly #isClosed: () => boolean;
@@ -61,8 +61,8 @@ export class ClientPins {
   }
 
   /**
-   * Pins pages for `forMs` milliseconds; true for each one that is in the own pool and pinned. False: it is nowhere, it
-   * could not be brought into the pool, or it is above the limits. After an abort nothing more is pinned. Throws
+   * Pins pages for `forMs` milliseconds; true for each page that is in the pool and pinned. False: no node has it, it
+   * could not be brought into the pool, or it exceeds a limit. After an abort nothing more is pinned. Throws
    * `ArgumentError` for a time that is not allowed.
    */
   async pin(keys: readonly string[], forMs: number, options: WaitOptions = {}): Promise<boolean[]> {
@@ -85,7 +85,7 @@ export class ClientPins {
     return this.#parts.pins.unpin(this.#holder, keys);
   }
 
-  /** Ends all pins of the client, which can pin nothing from now on. Idempotent. */
+  /** Ends all pins of the client, which can then pin nothing more. Idempotent. */
   end(): void {
     this.#parts.pins.end(this.#holder);
   }
@@ -103,7 +103,7 @@ export class ClientPins {
   }
 }
 
-/** One call that pins pages, and has those brought into the pool that are not there. */
+/** One call that pins pages and has missing ones brought into the pool. */
 class PinCall implements Bringing {
   /** Keys of the call that are pinned so far. */
   readonly pinned = new Set<string>();
@@ -133,7 +133,7 @@ class PinCall implements Bringing {
     this.pinHere(keys);
   }
 
-  /** Pins those of the pages that are in the pool; returns the keys of the others. */
+  /** Pins the pages that are in the pool; returns the keys of the others. */
   pinHere(keys: readonly string[]): string[] {
     const left = keys.filter((key) => !this.pinned.has(key));
     if (left.length === 0 || this.#signal?.aborted) return [];

@@ -2,44 +2,44 @@ import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { PageLease } from '../../pool/published-pool.js';
 import type { StorageNode } from './storage-nodes.js';
 
-/** The pages that wait for one storage node, and its requests under way. */
+/** The pages that wait for one storage node, and its requests in flight. */
 export interface PlacementLane {
   readonly node: StorageNode;
-  /** Keys of the pages that wait, in the order in which they were set, with the nodes that could not take them. */
+  /** Keys of waiting pages, in the order in which they were set, with the nodes that could not take them. */
   readonly waiting: Map<string, readonly string[]>;
-  /** Requests under way. */
+  /** Requests in flight. */
   inFlight: number;
-  /** Requests that have failed or were refused since the last one that was not. */
+  /** Failed or refused requests since the last success. */
   failures: number;
-  /** Ends the rest between two requests while pages are being set; undefined: there is none. */
+  /** Ends the rest between two requests while pages are being set; undefined: the lane is not resting. */
   cancelRest: (() => void) | undefined;
-  /** Ends the pause after a failure; undefined: the node takes pages, as far as is known. */
+  /** Ends the pause after a failure; undefined: the node accepts pages, as far as is known. */
   cancelRetry: (() => void) | undefined;
 }
 
-/** A page that a storage node is asked to take, which is leased meanwhile, and the nodes that could not take it. */
+/** A page that a storage node has been asked to take, leased meanwhile, and the nodes that could not take it. */
 export interface SentPage {
   readonly lease: PageLease;
   readonly tried: readonly string[];
 }
 
-/** The lane of a node that was not asked yet. */
+/** A new lane for a node that has not been asked yet. */
 export function laneOf(node: StorageNode): PlacementLane {
   return { node, waiting: new Map(), inFlight: 0, failures: 0, cancelRest: undefined, cancelRetry: undefined };
 }
 
-/** What a node has placed on storage nodes. */
+/** Statistics of the pages that a node places on storage nodes. */
 export interface PlacementStats {
   /** Pages, and their bytes, that storage nodes have taken since the store was created. */
   readonly placedPages: number;
   readonly placedBytes: number;
-  /** Pages that could not be placed, each time. */
+  /** Failed attempts to place a page. */
   readonly failedPages: number;
-  /** Pages that wait to be placed, or are on their way. */
+  /** Pages that wait to be placed, or are in flight. */
   readonly unplacedPages: number;
-  /** Pages that storage nodes have been asked to take, and have not answered for. */
+  /** Pages that storage nodes were asked to take and have not answered for. */
   readonly inFlightPages: number;
-  /** Pages in the own pool that a storage node has, too, and their bytes. */
+  /** Pages of this node's pool that a storage node has, too, and their bytes. */
   readonly poolPlacedPages: number;
   readonly poolPlacedBytes: number;
 }
@@ -61,7 +61,7 @@ export type PlacementFailure =
   | 'queue_full'
   | 'evicted';
 
-/** A page in the own pool that a storage node has, too. */
+/** A page of this node's pool that a storage node has, too. */
 export interface PlacedPage {
   readonly node: StorageNode;
   readonly version: number;
@@ -69,7 +69,7 @@ export interface PlacedPage {
   readonly expires: number;
 }
 
-/** Registers the gauges of placing; without `stats`, on a node that places nothing, they are 0. */
+/** Registers the gauges of placing; without `stats`, on a node that places nothing, they stay 0. */
 export function reportPlacements(stats: (() => PlacementStats) | undefined, metrics: MetricsSink): void {
   const gauges = {
     meshcache_placements_waiting_pages: ({ unplacedPages, inFlightPages }: PlacementStats) =>

@@ -40,11 +40,11 @@ export interface PlacementsParts {
     PublishedPool,
     'capacity' | 'hasBatch' | 'keysInSlices' | 'lease' | 'peekBatch' | 'setPriority' | 'unlease'
   >;
-  /** The write policy of the namespace that a key is of. */
+  /** The write policy of the namespace of a key. */
   readonly policyOf: (key: string) => WritePolicy;
   /** Whether a disk tier holds pages of the pool, too. */
   readonly hasDisk: boolean;
-  /** The live storage nodes, without this one. */
+  /** The live storage nodes, except this one. */
   readonly storageNodes: () => readonly StorageNode[];
   readonly statements: Pick<PageStatements, 'locationsOf' | 'tiersOf'>;
   readonly holders: Pick<OtherHolders, 'ask'>;
@@ -53,15 +53,14 @@ export interface PlacementsParts {
 
 /**
  * Places pages that were set on this node on storage nodes, in the background. Setting a page does not wait for it: the
- * page is in the own pool and in the directory before.
+ * page is already in this node's pool and in the directory.
  *
- * Each page goes to the first storage node of its order (see `orderOf`) that takes pages now. A node that does not
- * answer or refuses is left alone for a while, and the next one of the order is asked. When there is none, and when too
- * many pages wait, pages stay in the own pool alone; they are searched for when there is room again, as far as they are
- * still there.
+ * Each page goes to the first storage node in its order (see `orderOf`) that accepts pages now. A node that does not
+ * answer or refuses is left alone for a while, and the next node in the order is asked. If there is none, or if too
+ * many pages wait, pages stay in this pool alone; when there is room again, those still there are searched for.
  *
- * With the policy `storage`, placed pages get the priority `low`: they are evicted before all that are not placed.
- * Pages that storage nodes are reading are leased, so that they are not evicted meanwhile, at most a part of the pool
+ * With the policy `storage`, placed pages get the priority `low`: they are evicted before all pages that are not
+ * placed. Pages that storage nodes are reading are leased against eviction, at most a part of the pool
  * (PLACEMENT_HELD_POOL_FRACTION) or one page.
  *
  * Accounting: a key waits in one lane, or is in `#inFlight`, or neither; `#placed` has only pages that the pool may
@@ -85,7 +84,7 @@ export class Placements {
   #searchedAtMs = Number.NEGATIVE_INFINITY;
   #isSearching = false;
   #cancelSearch: (() => void) | undefined;
-  /** Ends the wait before pages are searched for that storage nodes could not take; undefined: there are none. */
+  /** Cancels the timer for the search for pages that storage nodes could not take; undefined: there are none. */
   #cancelUnread: (() => void) | undefined;
   #isClosed = false;
 
@@ -105,7 +104,7 @@ export class Placements {
     };
   }
 
-  /** Records that pages have been set here and are in the directory: they are placed as their policies say. */
+  /** Called when pages have been set here and are in the directory: they are placed as their policies say. */
   set(keys: readonly string[]): void {
     if (this.#isClosed) return;
     const { pool, policyOf } = this.#parts;
@@ -124,7 +123,7 @@ export class Placements {
     this.#pumpAll();
   }
 
-  /** Records that pages, maybe these, have left the pool. */
+  /** Called when pages, possibly these, have left the pool. */
   gone(keys: readonly string[]): void {
     if (this.#placed.size === 0 && this.#waitingCount === 0) return;
     const known = keys.filter((key) => this.#placed.has(key) || this.#laneWith(key) !== undefined);
@@ -139,7 +138,7 @@ export class Placements {
     this.#failed('evicted', evicted);
   }
 
-  /** Follows a change of members. Pages that were placed on a node that has gone are placed anew. */
+  /** Follows a change of members. Pages placed on a node that is gone are placed again. */
   membersChanged(): void {
     if (this.#isClosed) return;
     const { pool, storageNodes } = this.#parts;
@@ -174,7 +173,7 @@ export class Placements {
     for (const lane of this.#lanes.values()) endLane(lane);
   }
 
-  /** Puts a page into the lane of the first node that takes pages, but for those in `tried`. */
+  /** Puts a page into the lane of the first node that accepts pages, except those in `tried`. */
   #enqueue(key: string, { length }: PublishedPage, tried: readonly string[]): void {
     this.#unplace(key);
     if (this.#inFlight.has(key)) return;
@@ -191,7 +190,7 @@ export class Placements {
     this.#waitingCharacters += key.length;
   }
 
-  /** The lane of the first node that takes pages, but for those in `tried`; else why there is none. */
+  /** The lane of the first node that accepts pages, except those in `tried`; else why there is none. */
   #laneFor(key: string, length: number, tried: readonly string[]): PlacementLane | PlacementFailure {
     if (this.#lanes.size === 0) return 'no_node';
     if (this.#isFull(key)) return 'queue_full';
@@ -216,7 +215,7 @@ export class Placements {
     return undefined;
   }
 
-  /** Ends the wait of a page; false: it did not wait. */
+  /** Ends the wait of a page; false if it was not waiting. */
   #unqueue(key: string): boolean {
     const lane = this.#laneWith(key);
     if (lane === undefined) return false;
@@ -234,7 +233,7 @@ export class Placements {
     for (const lane of this.#lanes.values()) this.#pump(lane);
   }
 
-  /** Sends what waits for a node, as much as may be in flight. */
+  /** Sends waiting pages to a node, as many requests as may be in flight. */
   #pump(lane: PlacementLane): void {
     while (!this.#isClosed && lane.cancelRetry === undefined && lane.waiting.size > 0) {
       if (lane.inFlight >= PLACEMENT_IN_FLIGHT_MAX_COUNT || lane.cancelRest !== undefined) return;
@@ -246,7 +245,7 @@ export class Placements {
   }
 
   /**
-   * Takes the first pages of a lane, as many as may be leased; none: there is no room for leases now, or no page is
+   * Takes the first pages of a lane, as many as may be leased; none if there is no room for leases now, or no page is
    * left.
    */
   #nextLeases(lane: PlacementLane): SentPage[] {
@@ -267,7 +266,7 @@ export class Placements {
       lane.waiting.delete(key);
       this.#forgetWaiting(key);
       if (page === null || page.setBy !== 0) continue;
-      // A storage node reads the page here without asking the directory, so a directory owner must have accepted it.
+      // The storage node reads the page here without asking the directory, so a directory owner must have accepted it.
       if (tiers[i] !== 'memory') {
         this.#hasLeftOut = true;
         continue;
@@ -288,7 +287,7 @@ export class Placements {
   async #send(lane: PlacementLane, sent: readonly SentPage[]): Promise<void> {
     const { pool, statements, holders } = this.#parts;
     const keys = sent.map(({ lease }) => lease.key);
-    // The pages are leased, so that each has a location. Without them, as the store closes, the request is refused.
+    // The pages are leased, so each has a location. While the store closes they have none, and the request is refused.
     const pages = statements.locationsOf(keys).filter((location) => location !== null);
     lane.inFlight++;
     const sentAtMs = this.#parts.env.clock.nowMs();
@@ -318,7 +317,7 @@ export class Placements {
       const page = now[i] ?? null;
       if (outcome === 'held' && this.#confirm(lane, lease, page)) lowered.push(lease.key);
       if (outcome !== 'held') this.#retry({ lease, tried }, { page, outcome }, lane);
-      // The page was set anew while it was on its way.
+      // The page was set again while it was in flight.
       else if (page !== null && page.setBy === 0 && !this.#placed.has(lease.key)) this.#enqueue(lease.key, page, []);
     });
     this.#lower(lowered);
@@ -326,7 +325,7 @@ export class Placements {
     this.#searchSoon();
   }
 
-  /** Counts a page that a storage node has; true: it is the one that is in the own pool now. */
+  /** Counts a page that a storage node has; true if it is the page that is in this pool now. */
   #confirm({ node }: PlacementLane, { key, page }: PageLease, now: PublishedPage | null): boolean {
     const { metrics } = this.#parts.env;
     const { length, version, expires } = page;
@@ -342,7 +341,7 @@ export class Placements {
     return true;
   }
 
-  /** Sends a page that was not placed to another node, where that may help. */
+  /** Sends a page that was not placed to another node, if that may help. */
   #retry(
     { lease: { key }, tried }: SentPage,
     { page, outcome }: { readonly page: PublishedPage | null; readonly outcome: HoldOutcome | undefined },
@@ -355,7 +354,7 @@ export class Placements {
     else this.#enqueue(key, page, outcome === 'absent' ? [...tried, node.nodeId] : tried);
   }
 
-  /** Lets the next request to a node wait, because pages are being set: they come first. */
+  /** Delays the next request to a node while pages are being set, because sets come first. */
   #rest(lane: PlacementLane, sentAtMs: number): void {
     const { clock } = this.#parts.env;
     if (lane.cancelRest !== undefined || this.#lanes.get(lane.node.nodeId) !== lane) return;
@@ -366,7 +365,7 @@ export class Placements {
     });
   }
 
-  /** Leaves a node alone for a while; what waits for it goes to others. */
+  /** Leaves a node alone for a while; its waiting pages go to other nodes. */
   #pause(lane: PlacementLane): void {
     if (lane.cancelRetry !== undefined || this.#lanes.get(lane.node.nodeId) !== lane) return;
     const { clock, random, log } = this.#parts.env;
@@ -391,7 +390,7 @@ export class Placements {
     this.#placed.delete(key);
   }
 
-  /** Lets placed pages go before others, where their policy says so. */
+  /** Lets placed pages be evicted before others, if their policy says so. */
   #lower(keys: readonly string[]): void {
     const lowered = keys.filter((key) => this.#parts.policyOf(key) === 'storage');
     if (lowered.length > 0) this.#parts.pool.setPriority(lowered, 'low');
@@ -403,7 +402,7 @@ export class Placements {
     this.#parts.env.metrics.count('meshcache_placement_failures_total', count, { reason });
   }
 
-  /** Searches the pool for pages that were left out, once there is room for them. */
+  /** Schedules a search of the pool for pages that were left out, once there is room for them. */
   #searchSoon(): void {
     if (!this.#hasLeftOut || this.#isSearching || this.#isClosed || this.#cancelSearch !== undefined) return;
     const isOpen = [...this.#lanes.values()].some(({ cancelRetry }) => cancelRetry === undefined);
@@ -419,8 +418,8 @@ export class Placements {
   }
 
   /**
-   * Has pages searched for after a while that storage nodes could not read, or had no room for: it may be otherwise
-   * then.
+   * Schedules a later search for pages that storage nodes could not read or had no room for, because that may have
+   * changed by then.
    */
   #searchLater(): void {
     this.#cancelUnread ??= this.#parts.env.clock.after(PLACEMENT_UNREAD_RETRY_MS, () => {
@@ -489,7 +488,7 @@ export class Placements {
   }
 }
 
-/** Whether the placed page is the one that the pool has now, and lasts as long. */
+/** Whether the placed page is the one that the pool has now, and lives as long. */
 function isOf(placed: PlacedPage | undefined, page: PublishedPage): boolean {
   if (placed === undefined || placed.length !== page.length) return false;
   if (page.kind === 'computed') return laterExpiry(placed.expires, page.expires) === placed.expires;

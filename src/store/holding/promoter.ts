@@ -22,11 +22,11 @@ export interface DiskPage extends Partial<PageOrigin> {
 }
 
 export interface PromotableDisk {
-  /** The pages that can be read; null for others. Does not count as a use. */
+  /** The readable pages; null for others. Does not count as a use. */
   peekBatch(keys: readonly string[]): (DiskPage | null)[];
   /**
-   * Reads pages; one outcome for each key. `read`: the bytes match their checksum. The targets are in use until it
-   * resolves.
+   * Reads pages; one outcome for each key. `read`: the bytes match their checksum. The targets are in use until the
+   * promise resolves.
    */
   readPages(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]>;
 }
@@ -34,21 +34,21 @@ export interface PromotableDisk {
 export interface PromoterParts {
   readonly disk: PromotableDisk;
   readonly pool: Pick<PublishedPool, 'capacity' | 'peekBatch' | 'fillPages' | 'lease' | 'unlease'>;
-  /** Announces pages of the pool in the directory; the caller does not wait for it. */
+  /** Announces pages of the pool in the directory; not awaited. */
   readonly announce: (keys: readonly string[]) => Promise<unknown>;
-  /** Which pages of the disk are still good, as far as can be known; others are not promoted. */
+  /** Resolves with which pages of the disk are still good, as far as can be known; others are not promoted. */
   readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
-  /** Locations of the pages that are in the pool; null for others. */
+  /** Locations of pages that are in the pool; null for others. */
   readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
-  /** Bytes of the pool that pinned pages take from the room of promoted ones. */
+  /** Bytes that pinned pages take from the room for promoted ones. */
   readonly pinnedBytes: () => number;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
 
-/** A reader for which a page is kept in the pool. */
+/** A reader for whom a page is kept in the pool. */
 interface Holder {
-  /** Number of answers with the location that the reader has not released yet. */
+  /** Number of answers with this location that the reader has not released yet. */
   answers: number;
   untilMs: number;
 }
@@ -59,27 +59,27 @@ interface KeptPage {
   readonly bytes: number;
   readonly holders: Map<string, Holder>;
   lease: PageLease | null;
-  /** Resolves when the page is in the pool or has failed; undefined: that has happened. */
+  /** Resolves when the page is in the pool or has failed; undefined once that has happened. */
   arrival: Promise<void> | undefined;
-  /** Outcome for a reader that finds the page neither in the pool nor on its way. */
+  /** Outcome for a reader that finds the page neither in the pool nor on its way there. */
   failure: 'absent' | 'later';
 }
 
 interface Taken {
   readonly pages: ReadonlyMap<string, KeptPage | 'absent' | 'later'>;
-  /** Whether no page could be taken, and more room would change that. */
+  /** Whether no page could be taken, but more room would change that. */
   readonly isStuck: boolean;
 }
 
 /**
- * The owner's side of promoting: brings pages from its disk into its pool, where other nodes read them.
+ * The owner's side of promotion: brings pages from its disk into its pool, where other nodes read them.
  *
  * A page is kept in the pool for each reader that got its location, until the reader releases it or its time is up. The
  * disk is read once for all readers of a page.
  *
  * Accounting: `#keptBytes` is the sum over `#kept`: all pages that are on their way or leased, never more than
- * PROMOTE_POOL_FRACTION of the pool less what is pinned there, or one page. Readers without room wait in order of
- * arrival, and no later reader is served before them: a reader that asks fast does not keep the others out.
+ * PROMOTE_POOL_FRACTION of the pool minus its pinned pages, or one page. Readers without room wait in order of arrival,
+ * and no later reader is served before them: a reader that asks often does not keep the others out.
  */
 export class Promoter {
   readonly #parts: PromoterParts;
@@ -99,8 +99,8 @@ export class Promoter {
   }
 
   /**
-   * Promotes pages, as many as fit, from the first on; one outcome for each key, after PROMOTE_ANSWER_MAX_MS or little
-   * more. `reader` may read them for PROMOTE_LEASE_MS, and must {@link release} them.
+   * Promotes pages, in order, as many as fit; one outcome for each key, after little more than PROMOTE_ANSWER_MAX_MS at
+   * the latest. `reader` may read them for PROMOTE_LEASE_MS, and must {@link release} them.
    */
   async promote(reader: string, keys: readonly string[]): Promise<HoldOutcome[]> {
     const untilMs = this.#parts.clock.nowMs() + PROMOTE_ANSWER_MAX_MS;
@@ -125,7 +125,7 @@ export class Promoter {
     }
   }
 
-  /** Ends all leases. Resolves when nothing is being read from disk any more. */
+  /** Ends all leases. Resolves when no read from disk is in progress. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelTimer?.();
@@ -144,7 +144,7 @@ export class Promoter {
     }
   }
 
-  /** The pages that are here and, while there is room, those whose promotion begins now. */
+  /** Collects pages that are here and, while there is room, starts the promotion of others. */
   #take(reader: string, keys: readonly string[], mayTakeRoom: boolean): Taken {
     const { pool, disk } = this.#parts;
     const pages = new Map<string, KeptPage | 'absent' | 'later'>();
@@ -224,7 +224,7 @@ export class Promoter {
     announce(arrived).catch(() => metrics.count('meshcache_promote_announce_failures_total'));
   }
 
-  /** Reads pages from disk; one checksum for each page, null where there is no target or the read failed. */
+  /** Reads pages from disk; one checksum for each page, null if it has no target or the read failed. */
   async #readFromDisk(
     pages: readonly KeptPage[],
     targets: readonly (PageBytes | null)[],
@@ -251,7 +251,7 @@ export class Promoter {
     return pages.map(({ key }) => sums.get(key) ?? null);
   }
 
-  /** Resolves when all pages that were on their way have arrived, or the time is up. */
+  /** Resolves when all pages on their way have arrived, or the time is up. */
   async #arrived({ pages }: Taken, untilMs: number): Promise<void> {
     const arrivals = new Set<Promise<void>>();
     for (const page of pages.values()) {
@@ -282,7 +282,7 @@ export class Promoter {
     return outcomes;
   }
 
-  /** The kept page under a key; undefined also if it was removed or replaced. */
+  /** The kept page of a key; undefined if there is none, or if it was removed or replaced. */
   #keptPage(key: string): KeptPage | undefined {
     const page = this.#kept.get(key);
     if (page === undefined || page.arrival !== undefined || page.lease?.isLive === true) return page;
@@ -301,7 +301,7 @@ export class Promoter {
     return page;
   }
 
-  /** Holds a page for `reader`, whose time begins now. */
+  /** Holds a page for `reader`, whose lease begins now. */
   #hold(page: KeptPage, reader: string): Holder {
     const untilMs = this.#parts.clock.nowMs() + PROMOTE_LEASE_MS;
     let holder = page.holders.get(reader);
@@ -340,7 +340,7 @@ export class Promoter {
     const nowMs = this.#parts.clock.nowMs();
     let nextMs = Number.POSITIVE_INFINITY;
     for (const page of [...this.#kept.values()]) {
-      // Pages on their way have no time limit; it begins when they have arrived.
+      // Pages on their way have no time limit; it begins when they arrive.
       if (page.arrival !== undefined) continue;
       for (const [reader, { untilMs }] of page.holders) {
         if (untilMs <= nowMs) page.holders.delete(reader);

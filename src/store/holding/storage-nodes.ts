@@ -1,10 +1,10 @@
 import { digestOf } from '../../directory/shard/removals.js';
 
-/** A storage node as others know it. */
+/** A storage node as other nodes know it. */
 export interface StorageNode {
   readonly nodeId: string;
   readonly incarnation: number;
-  /** Bytes of its pool. */
+  /** Size of the node's pool in bytes. */
   readonly poolBytes: number;
 }
 
@@ -13,12 +13,12 @@ const HASHES = 2 ** 32;
 
 /**
  * The order in which storage nodes are asked to take a page: weighted rendezvous hashing (Thaler and Ravishankar 1998;
- * Mosharaf's logarithmic weights). Each node draws a number from the key and its own id, and the highest one comes
- * first; the numbers are drawn so that a node comes first for a share of the keys in proportion to its pool.
+ * Mosharaf's logarithmic weights). Each node draws a number from the key and its own id, and the highest number comes
+ * first; the weights make a node come first for a share of the keys in proportion to its pool.
  *
  * All nodes that see the same members agree without a message, so a page that several nodes set is placed once. Shares
- * are exact, where a ring of points only comes near them, and a node that comes or goes moves no keys but its own. It
- * takes a step for each storage node and page.
+ * are exact, whereas a ring of points only approximates them, and a node that comes or goes moves only its own keys.
+ * The cost is one step per storage node and page.
  */
 export function orderOf(key: string, nodes: readonly StorageNode[]): StorageNode[] {
   const digest = digestOf(key);

@@ -2,15 +2,14 @@ import { assertAtMost, assertEqual, reduced } from '../../base/assert.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../base/limits.js';
 
 /**
- * Factor over the limits at which the earliest keys are forgotten: finding them costs a step for each key that was read
- * again since.
+ * Factor over the limits above which the earliest keys are forgotten. The slack makes it cheap: finding the earliest
+ * keys costs a step for each key that was read again since.
  */
 const SLACK = 17 / 16;
 
 /**
  * Keys of pages that other nodes have read here, or want to read, the latest first. The earliest are forgotten when
- * there are more than WANTED_PAGES_MAX_COUNT, or when they are too long together, because other nodes choose these
- * keys.
+ * there are more than WANTED_PAGES_MAX_COUNT, or too many characters, because other nodes choose the keys.
  */
 export class WantedPages {
   readonly #keys = new Set<string>();
@@ -39,7 +38,7 @@ export class WantedPages {
     }
   }
 
-  /** Whether it is within this multiple of its limits. */
+  /** Whether the keys are within this multiple of the limits. */
   #isWithin(times: number): boolean {
     return this.#keys.size <= times * WANTED_PAGES_MAX_COUNT && this.#characters <= times * WANTED_PAGES_MAX_CHARACTERS;
   }

@@ -23,12 +23,14 @@ export type GetResult =
   | { readonly page: Uint8Array; readonly reason?: undefined }
   | { readonly page: null; readonly reason: MissReason };
 
-/** Result of `getDetailed` into the caller's memory. */
+/** Result of `getDetailed` with memory of the caller. */
 export type ReadResult =
   | { readonly isRead: true; readonly reason?: undefined }
   | { readonly isRead: false; readonly reason: MissReason };
 
-/** Arguments after the memory of one page: its size, if the memory is an address, and the options of the call. */
+/**
+ * Arguments after the memory of one page: its size (if the memory is given as an address) and the options of the call.
+ */
 export type SizeAndOptions<Options> = [size?: number | Options, options?: Options];
 
 /** Sorts and checks the arguments after the memory of one page. */
@@ -46,7 +48,7 @@ export function sizeAndOptions<Options extends ReadOptions | WriteOptions>(
   return { size: isOptions(first) ? undefined : (first as number | undefined), options };
 }
 
-/** Whether the argument is a plain object: options, and not memory. */
+/** Whether the argument is a plain object (options), not memory. */
 export function isOptions<Options extends object>(value: unknown): value is Options {
   if (typeof value !== 'object' || value === null) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
@@ -60,7 +62,7 @@ export function checkCall(method: string, options: ReadOptions | WriteOptions): 
   checkRequest(method, options);
 }
 
-/** Runs a part of a call; an error of its arguments that is thrown at once names the method. */
+/** Runs a part of a call; an argument error that it throws synchronously names the method. */
 export function blamed<T>(method: string, use: () => T): T {
   try {
     return use();
@@ -69,7 +71,7 @@ export function blamed<T>(method: string, use: () => T): T {
   }
 }
 
-/** The options with a callback that is told the reason first. */
+/** Options whose `onMiss` first reports the reason to `onReason`. */
 export function withReason(options: ReadOptions, onReason: (reason: MissReason) => void): ReadOptions {
   return {
     ...options,

@@ -5,24 +5,22 @@ import { shown } from '../../base/shown.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { HostIndices, HostMemPool } from './host-pool.js';
 
-/** Pages of one length that lie one after the other. */
+/** Pages of equal length that lie one after the other in memory. */
 export interface HostPagesOptions {
   /**
-   * Memory of the pages. Of several regions each holds as many whole pages as fit into it, in the order of the regions.
+   * Memory of the pages. With several regions, each holds as many whole pages as fit into it, in the order of the
+   * regions.
    */
   readonly region: HostRegion | readonly HostRegion[];
   /** Bytes of a page. */
   readonly pageBytes: number;
-  /**
-   * Tokens of a page: page i has the tokens from i * pageTokens on. Default: 1, so that host indices are numbers of
-   * pages.
-   */
+  /** Tokens of a page: page i has the tokens from i * pageTokens. Default: 1, so that host indices are page numbers. */
   readonly pageTokens?: number;
 }
 
 const OPTION_NAMES: ReadonlySet<string> = new Set(['region', 'pageBytes', 'pageTokens']);
 
-/** A place of one region: its pages begin at number `firstPage`. */
+/** The pages of one region; they begin at page number `firstPage`. */
 interface Place {
   readonly addr: bigint;
   readonly firstPage: number;
@@ -30,7 +28,7 @@ interface Place {
 }
 
 /**
- * The host buffer of a framework, for `registerMemPoolHost`, whose pages lie one after the other. Throws
+ * Describes a framework's host buffer with pages that lie one after the other, for `registerMemPoolHost`. Throws
  * `ArgumentError` for lengths that do not fit.
  *
  * @example
@@ -80,7 +78,7 @@ export function hostPages(options: HostPagesOptions): HostMemPool {
   };
 }
 
-/** Number of the page that page `i` of a call names. */
+/** Page number that the host indices give for page `i` of a call. */
 function pageNumber(
   hostIndices: HostIndices,
   i: number,

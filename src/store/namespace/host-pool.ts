@@ -10,24 +10,24 @@ export interface HostMemPool {
   readonly region: HostRegion | readonly HostRegion[];
   /** Tokens of a page; default: 1. */
   readonly pageSize?: number;
-  /** Addresses and sizes of c entries for each page, page after page: c = 1 (MLA), 2 (K and V), or one per layer. */
+  /** Addresses and sizes of c pieces per page, page after page: c = 1 (MLA), 2 (K and V), or one per layer. */
   getPageBufferMeta(hostIndices: ArrayLike<number | bigint>): {
     ptrs: readonly bigint[] | BigUint64Array;
     sizes: readonly number[];
   };
 }
 
-/** Positions in a host pool, in tokens, in the framework's own kind of array. */
+/** Positions in a host pool, in tokens; any array type of the framework. */
 export type HostIndices = ArrayLike<number | bigint>;
 
-/** The pages of a call on one pool, one for each key. */
+/** The pages of a call on one pool, one per key. */
 export interface HostPages {
   readonly pool: string;
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
 }
 
-/** Throws `ArgumentError` unless `pool` is a framework's host buffer. */
+/** Throws `ArgumentError` unless `pool` is a valid host buffer of a framework. */
 export function checkHostPool(method: string, pool: HostMemPool): void {
   const regions = pool?.region instanceof HostRegion ? [pool.region] : pool?.region;
   if (!Array.isArray(regions) || !regions.every((region) => region instanceof HostRegion)) {
@@ -49,7 +49,7 @@ export function checkHostPool(method: string, pool: HostMemPool): void {
 }
 
 /**
- * A copy of `keys`, which the caller may change during the call. Throws `ArgumentError` unless it is an array of keys
+ * Copies `keys`, which the caller may change during the call. Throws `ArgumentError` unless it is an array of keys
  * within the limit.
  */
 export function checkedKeys(method: string, keys: readonly string[]): readonly string[] {
@@ -105,7 +105,7 @@ export function hostPoolPages(
   return pages;
 }
 
-/** The addresses and sizes of the pages. A refused index is blamed on the method that was called. */
+/** The addresses and sizes of the pages. An error for a refused index names the method that was called. */
 function metaOf(
   method: string,
   pool: HostMemPool,
@@ -118,13 +118,13 @@ function metaOf(
   }
 }
 
-/** The error with the name of the method that was called, if it is an `ArgumentError`. */
+/** Adds the name of the called method to an `ArgumentError`; returns other errors unchanged. */
 export function withMethod(method: string, error: unknown): unknown {
   if (!(error instanceof ArgumentError) || error.message.startsWith(`${method}: `)) return error;
   return new ArgumentError(`${method}: ${error.message}`, { cause: error });
 }
 
-/** The pages at pointers, one page for each. Throws before anything is touched. */
+/** The pages at the given pointers, one per pointer. Throws before anything is touched. */
 export function pointerPages(
   method: string,
   keyCount: number,
@@ -147,10 +147,10 @@ export function pointerPages(
   return pages;
 }
 
-/** Memory of a program that is not at a pointer: a Buffer, any other typed array, a DataView, or a whole buffer. */
+/** Page memory that is not given as a pointer: a Buffer, any other typed array, a DataView, or a whole buffer. */
 export type PageMemory = ArrayBuffer | SharedArrayBuffer | ArrayBufferView;
 
-/** Runs `use` with the page at a pointer or in a caller's array, which gets an address for that time. */
+/** Runs `use` with the page at a pointer or in a caller's array, which has an address meanwhile. */
 export async function withPage<T>(
   method: string,
   memory: bigint | PageMemory,
@@ -176,9 +176,7 @@ function isMemory(value: unknown): value is PageMemory {
   return ArrayBuffer.isView(value) || value instanceof ArrayBuffer || value instanceof SharedArrayBuffer;
 }
 
-/**
- * Refuses destinations of one call that share a byte: the pages would overwrite each other, yet all would seem right.
- */
+/** Throws if destinations of one call overlap: the pages would overwrite each other, and all would seem correct. */
 export function checkDistinct(method: string, pages: readonly CallerPage[]): void {
   if (isAscending(pages)) return;
   const starts: number[] = [];
@@ -202,7 +200,7 @@ export function checkDistinct(method: string, pages: readonly CallerPage[]): voi
   }
 }
 
-/** Whether each page lies in one range behind that of the page before, as most do; in that case none overlap. */
+/** Whether each page lies in one range after that of the page before, as is usual; then no pages overlap. */
 function isAscending(pages: readonly CallerPage[]): boolean {
   let end = 0;
   for (const page of pages) {
@@ -243,7 +241,7 @@ function regionPage(method: string, index: number, ptr: bigint | undefined, size
   if (typeof ptr !== 'bigint') {
     throw new ArgumentError(`${method}: page ${index}: its pointer must be a bigint, got ${typeof ptr}`);
   }
-  // An address beyond 2^53 belongs to no region, so it does not matter that a number cannot hold it exactly.
+  // An address beyond 2^53 belongs to no region, so it need not be exact.
   const addr = Number(ptr);
   const region = regionOf(addr, size as number);
   if (region === null) {

@@ -1,7 +1,7 @@
 import { ArgumentError } from '../../base/errors.js';
 import type { HostIndices } from './host-pool.js';
 
-/** The pool of calls that name no other one. */
+/** Pool of calls that name none. */
 export const MAIN_POOL = 'kv';
 const HIT_POLICIES: readonly string[] = ['all_pages', 'trailing_pages'];
 
@@ -12,7 +12,7 @@ export interface PoolTransfer {
   readonly hostIndices: HostIndices | null;
   /**
    * `all_pages` (default): the pool is needed for every page of the prefix. `trailing_pages`: it is needed only for the
-   * last pages before the prefix's end, as many as `keys` has, at least one.
+   * last pages of the prefix, as many as `keys` has, at least one.
    */
   readonly hitPolicy?: 'all_pages' | 'trailing_pages';
 }
@@ -49,20 +49,21 @@ export function checkTransfers(method: string, transfers: readonly PoolTransfer[
 export interface HybridHits {
   /** Pages of the longest prefix that every pool can serve. */
   readonly kvHitPages: number;
-  /** Pages of the longest prefix that each further pool can serve by itself. */
+  /** For each further pool, the pages of the longest prefix that it can serve by itself. */
   readonly extraPoolHitPages: Record<string, number>;
 }
 
-/** One further pool: which of its pages exist, aligned with the KV keys. */
+/** Which pages of one further pool exist, aligned with the KV keys. */
 export interface PoolPresence {
   readonly name: string;
   readonly present: readonly boolean[];
-  /** Pages needed before the boundary; undefined: all of them. */
+  /** Pages needed before the boundary; undefined: all pages. */
   readonly trailingCount: number | undefined;
 }
 
 /**
- * What a lookup needs to know of the transfers to further pools, checked; the caller may change them during the call.
+ * Validates the transfers and returns what a lookup needs of the further pools; the caller may change `transfers`
+ * during the call.
  */
 export function furtherPools(
   method: string,
@@ -84,9 +85,8 @@ export function prefixLength(present: readonly boolean[]): number {
 }
 
 /**
- * For each pool the greatest boundary that it can serve alone, and the greatest that all pools can serve together. The
- * least of the pools' own boundaries is not enough for that: a pool that needs its trailing pages may have a gap just
- * there.
+ * For each pool, the longest prefix that it can serve alone, and the longest that all pools can serve together. The
+ * minimum of the former is not enough: a pool that needs its trailing pages may have a gap exactly there.
  */
 export function hybridHits(kvHitPages: number, pools: readonly PoolPresence[]): HybridHits {
   const legal = pools.map((pool) => legalBoundaries(kvHitPages, pool));
@@ -99,7 +99,7 @@ export function hybridHits(kvHitPages: number, pools: readonly PoolPresence[]): 
   };
 }
 
-/** One byte for each boundary from 0 to `kvHitPages`; 1: the pool can serve it. */
+/** One byte for each prefix length from 0 to `kvHitPages`; 1: the pool can serve it. */
 function legalBoundaries(kvHitPages: number, { present, trailingCount }: PoolPresence): Uint8Array {
   const legal = new Uint8Array(kvHitPages + 1);
   legal[0] = 1;

@@ -17,17 +17,17 @@ export interface PageOptions extends RequestOptions, TimedOptions {
 
 /** Options of calls that read pages. */
 export interface PageReadOptions extends PageOptions {
-  /** Takes the reason for each page that has not been read, if the caller wants to know. */
+  /** Collects the reason for each page that was not read, if the caller wants it. */
   readonly reasons?: Reasons<MissReason> | undefined;
 }
 
 /** Options of calls that set pages. */
 export interface PageWriteOptions extends PageOptions, PublishRequest {
-  /** Whether the newest content wins; otherwise any content is as good as another. */
+  /** Whether the newest content wins; otherwise all contents are equally good. */
   readonly isNamed: boolean;
-  /** Milliseconds after which the pages are expired. Default: they do not expire. */
+  /** Milliseconds after which the pages expire. Default: they do not expire. */
   readonly expiresInMs?: number | undefined;
-  /** Takes the reason for each page that has not been set, if the caller wants to know. */
+  /** Collects the reason for each page that was not set, if the caller wants it. */
   readonly refusals?: Reasons<RefusalReason> | undefined;
 }
 
@@ -38,38 +38,40 @@ export interface PagePinOptions extends PageOptions {
 }
 
 /**
- * Access to the pages of one namespace, by the program's own keys and the names of pools; one result for each key.
- * Methods throw `ArgumentError` for invalid keys, at once.
+ * Access to the pages of one namespace, by the program's own keys and pool names; one result for each key. Methods
+ * throw `ArgumentError` for invalid keys synchronously.
  */
 export interface NamespacePages {
   exists(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
-  /** Reads pages. If a result is false, the page's memory is undefined. */
+  /** Reads pages. If a result is false, the content of the page's memory is undefined. */
   get(keys: readonly string[], pages: readonly CallerPage[], options: PageReadOptions): Promise<boolean[]>;
   /** Reads a copy that the caller owns; null: a miss. */
   getCopy(key: string, options: PageReadOptions): Promise<Uint8Array | null>;
   /** Reads copies that the caller owns; null: a miss. */
   getCopies(keys: readonly string[], options: PageReadOptions): Promise<(Uint8Array | null)[]>;
-  /** Sets pages. Writes that have begun when the call is ended early may take effect. */
+  /** Sets pages. If the call ends early, writes that have begun may still take effect. */
   set(keys: readonly string[], pages: readonly CallerPage[], options: PageWriteOptions): Promise<boolean[]>;
   delete(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
   /**
-   * Keeps pages in the node's pool for a time; true for each page that is pinned. Rejects with `ArgumentError` for a
-   * time that is not allowed.
+   * Keeps pages in the node's pool for a time; true for each pinned page. Rejects with `ArgumentError` for a time that
+   * is not allowed.
    */
   pin(keys: readonly string[], options: PagePinOptions): Promise<boolean[]>;
   /** Ends pins of this client; true for each page that it had pinned. */
   unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
-  /** Drops everything that the node has of the namespace, in these pools and in those used there since its start. */
+  /**
+   * Drops everything that the node has of the namespace, in these pools and in those used there since the node started.
+   */
   clear(pools: readonly string[], options?: WaitOptions): Promise<void>;
 }
 
-/** The pages of a namespace in the store of this node. */
+/** The pages of a namespace in this node's store. */
 export class StoredPages implements NamespacePages {
   readonly keyEncoder: KeyEncoder;
   readonly #pages: PageStore;
   readonly #pins: ClientPins | undefined;
 
-  /** `pins`: those of the client that uses the pages; without them it can pin none. */
+  /** `pins`: the pins of the client that uses the pages; without them it cannot pin. */
   constructor(pages: PageStore, keyEncoder: KeyEncoder, pins?: ClientPins) {
     this.#pages = pages;
     this.keyEncoder = keyEncoder;
@@ -88,7 +90,7 @@ export class StoredPages implements NamespacePages {
     return this.#pages.getCopy(this.objectKeys([key], pool)[0] as string, call);
   }
 
-  /** {@link getCopy} of a page for which memory may be taken. */
+  /** Like {@link getCopy}, if memory for the page may be taken. */
   getCopyWithin(
     key: string,
     { pool, ...call }: PageReadOptions & { readonly mayTake: MayTake },
@@ -100,7 +102,7 @@ export class StoredPages implements NamespacePages {
     return this.#pages.getCopies(this.objectKeys(keys, pool), call);
   }
 
-  /** Copies of the first pages that have at most `maxBytes` together; see `PageStore.getFirstCopies`. */
+  /** Copies of the first pages, at most `maxBytes` in total; see `PageStore.getFirstCopies`. */
   getFirstCopies(
     keys: readonly string[],
     { pool, ...call }: PageReadOptions & { readonly maxBytes: number },
@@ -117,12 +119,12 @@ export class StoredPages implements NamespacePages {
     return this.#pages.getPlaced(this.objectKeys(keys, pool), room, call);
   }
 
-  /** Lengths of the pages in the pool of this node; null: the page is not there. */
+  /** Lengths of the pages in this node's pool; null: the page is not there. */
   lengthsHere(keys: readonly string[], pool = ''): (number | null)[] {
     return this.#pages.lengthsHere(this.keyEncoder.encodeBatch(keys, poolName(pool)));
   }
 
-  /** Holds a page of this node's pool so that it can be sent from there; see `PageStore.serve`. */
+  /** Holds a page of this node's pool so that it can be sent directly from there; see `PageStore.serve`. */
   serve(key: string, pool = ''): Promise<ServedPage | null> {
     return this.#pages.serve(this.objectKeys([key], pool)[0] as string);
   }
@@ -164,7 +166,7 @@ export class StoredPages implements NamespacePages {
     return this.#pages.clear(this.keyEncoder.prefixesOf([MAIN_POOL, ...pools.map(poolName)]), options);
   }
 
-  /** The keys of the pages that this node has of the pool, in slices; see `PageStore.keysInSlices`. */
+  /** The keys of the pages that this node has in the pool, in slices; see `PageStore.keysInSlices`. */
   async *keysInSlices({ pool, ...call }: PageOptions): AsyncGenerator<string[], void> {
     const prefix = this.objectKeys([''], pool)[0] as string;
     for await (const keys of this.#pages.keysInSlices(prefix, call)) {
@@ -172,7 +174,7 @@ export class StoredPages implements NamespacePages {
     }
   }
 
-  /** The keys as they are in the directory. */
+  /** Converts keys to object keys, as used in the directory. */
   objectKeys(keys: readonly string[], pool: string): string[] {
     return this.keyEncoder.encodeKeys(keys, poolName(pool));
   }

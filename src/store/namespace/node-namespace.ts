@@ -16,10 +16,7 @@ export interface KeysOptions extends WaitOptions {
   readonly pool?: string | undefined;
 }
 
-/**
- * A namespace of a node of this process: in addition to reading and writing, it lists the pages that the node has
- * itself.
- */
+/** A namespace of a node in this process. Besides reading and writing, it lists the pages that the node itself has. */
 export class NodeNamespace extends StoreNamespace {
   readonly #pages: StoredPages;
 
@@ -30,10 +27,10 @@ export class NodeNamespace extends StoreNamespace {
   }
 
   /**
-   * Keys of the pages that this node itself has, in its pool and on its disk, the next victims of eviction first. It
-   * does not count as a use. The event loop has its turn every few thousand keys; pages that come or go meanwhile may
-   * be left out, or come twice. Rejects with the signal's reason when it is aborted, a `TimeoutError` when the time is
-   * over, and with `ClosedError` when the store is closed.
+   * Lists the keys of the pages that this node itself has, in its pool and on its disk, the next victims of eviction
+   * first. Does not count as a use. The event loop gets its turn every few thousand keys; pages that come or go
+   * meanwhile may be missing, or appear twice. Rejects with the signal's reason on abort, with a `TimeoutError` when
+   * the time is over, and with `ClosedError` when the store is closed.
    *
    * @example
    * import { MeshCacheStore } from 'meshcache';
@@ -50,14 +47,14 @@ export class NodeNamespace extends StoreNamespace {
 }
 
 /**
- * The parts as a configuration has them that does not name them: a store of that configuration and this namespace share
- * their pages.
+ * Namespace parts of a configuration that does not set them, so that a store with that configuration and this namespace
+ * share their pages.
  */
 const DEFAULT_PARTS = { dtype: '', layout: '', tag: '', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
 
 /**
- * Completes a namespace as the configuration of a store is completed: texts that are left out are empty, but for the
- * name of the model; ranks are 0 and sizes 1. Throws `ArgumentError` for unknown parts.
+ * Fills in missing parts of a namespace, as for the configuration of a store: texts are empty, except the name of the
+ * model; ranks are 0 and sizes 1. Throws `ArgumentError` for unknown parts.
  */
 export function wholeNamespace(parts: Partial<KeyNamespace>): KeyNamespace {
   if (typeof parts !== 'object' || parts === null) {

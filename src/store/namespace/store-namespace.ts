@@ -71,8 +71,8 @@ export class StoreNamespace {
   readonly #hostPools = new Map<string, HostMemPool>();
 
   /**
-   * `onLookup` is called with each lookup: the number of keys asked for, and of those found from the first on without a
-   * gap.
+   * `onLookup` is called for each lookup with the number of keys asked for, and the number found before the first gap.
+   *
    * @internal
    */
   constructor(pages: NamespacePages, turns: FairTurns, onLookup: (asked: number, found: number) => void) {
@@ -82,7 +82,7 @@ export class StoreNamespace {
   }
 
   /**
-   * Registers the framework's main host buffer; a later one replaces it. {@link hostPages} makes one of pages in a row.
+   * Registers the framework's main host buffer; a later one replaces it. {@link hostPages} describes consecutive pages.
    */
   async registerMemPoolHost(pool: HostMemPool): Promise<void> {
     await this.#registerHostPool('registerMemPoolHost', pool, MAIN_POOL);
@@ -120,7 +120,7 @@ export class StoreNamespace {
     });
   }
 
-  /** Number of keys that exist from the first on without a gap. Does not count as a use. */
+  /** Counts the keys that exist before the first gap. Does not count as a use. */
   async batchExists(keys: string[], options: WaitOptions = NO_OPTIONS): Promise<number> {
     return this.#turns.run(() => this.#prefix('batchExists', keys, options));
   }
@@ -437,7 +437,7 @@ export class StoreNamespace {
     return copy;
   }
 
-  /** Reads pages, and tells the reasons to a caller that asks for them. */
+  /** Reads pages, and reports the reasons for misses if the caller wants them. */
   #get(method: string, { keys, pages, pool }: HostPages, options: ReadOptions): Promise<boolean[]> {
     const { onMiss } = options;
     if (onMiss === undefined) return blamed(method, () => this.#pages.get(keys, pages, { ...options, pool }));
@@ -449,7 +449,7 @@ export class StoreNamespace {
     });
   }
 
-  /** Sets pages, and tells the reasons to a caller that asks for them. */
+  /** Sets pages, and reports the reasons for failures if the caller wants them. */
   #set(
     method: string,
     { keys, pages, pool }: HostPages,
@@ -467,7 +467,7 @@ export class StoreNamespace {
     });
   }
 
-  /** Object keys and pages of a call on a host pool; every error of its arguments is thrown here. */
+  /** Object keys and pages of a call on a host pool; throws all argument errors. */
   #hostPages(method: string, name: string, keys: readonly string[], hostIndices: HostIndices): HostPages {
     const own = checkedKeys(method, keys);
     const pages = hostPoolPages(method, this.#hostPools.get(name), own.length, hostIndices);
@@ -486,13 +486,13 @@ export class StoreNamespace {
     move: (pages: HostPages) => Promise<boolean[]>,
   ): Promise<Record<string, boolean[]>> {
     const moved = prepared.map(async (some) => [some.pool, await move(some)] as const);
-    // All transfers have ended before a failure is passed on: until then they use the caller's memory.
+    // All transfers must end before a failure is passed on: until then they use the caller's memory.
     await Promise.allSettled(moved);
     return Object.fromEntries(await Promise.all(moved));
   }
 }
 
-/** One entry to be set. */
+/** One entry to set. */
 interface OnePage {
   readonly key: string;
   readonly source: bigint | PageMemory;

@@ -15,7 +15,7 @@ import type { PageStatements } from '../ground/page-statements.js';
 import type { StoreGround } from '../ground/store-ground.js';
 import { type ClearChecks, OBJECT_PAGE_VERSION, type ObjectSearch, searchChain } from './object-search.js';
 
-/** What reads from the object store use beside the ground. */
+/** Collaborators of reads from the object store, beside the ground. */
 interface ObjectReadsOwn {
   readonly store: ObjectStore;
   readonly search: ObjectSearch;
@@ -23,39 +23,39 @@ interface ObjectReadsOwn {
   readonly copyThreads: CopyThreads;
 }
 
-/** Pages that are wanted from the object store. */
+/** Pages to read from the object store. */
 export interface WantedObjects {
   readonly keys: readonly string[];
   /** Lengths of the pages; undefined: any length. */
   readonly lengths?: readonly number[] | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Called with indices of pages that are in the pool now; they stay there until it resolves. */
+  /** Called with the indices of pages that are in the pool now; they stay there until its promise resolves. */
   readonly use: (indices: readonly number[]) => Promise<void>;
 }
 
-/** A page that has been read from the store. */
+/** A page that was read from the store. */
 interface ReadObject {
   readonly index: number;
   readonly key: string;
   readonly object: StoredObject;
 }
 
-/** Pages of unknown length that are read at the same time: each may be as long as OBJECT_PAGE_MAX_BYTES. */
+/** Pages of unknown length that are read at once: each may be as long as OBJECT_PAGE_MAX_BYTES. */
 const UNKNOWN_WINDOW_PAGES = 4;
 
 /**
- * Reads pages from the object store: each goes into the own pool, is announced there as a copy, and is readable when a
- * directory owner has accepted it. An owner that knows a newer content does not, so that nothing comes back from the
- * store that the cluster has replaced or deleted. A page that is damaged, cut short, expired, cleared, too slow or
- * another one than was asked for is a miss.
+ * Reads pages from the object store. Each page goes into the pool and is announced as a copy; it becomes readable when
+ * a directory owner accepts it. An owner that knows newer content refuses it, so that nothing returns from the store
+ * that the cluster has replaced or deleted. A page that is damaged, truncated, expired, cleared, too slow or not the
+ * requested one is a miss.
  */
 export class ObjectReads {
   readonly #ground: StoreGround;
   readonly #own: ObjectReadsOwn;
   readonly #windowBytes: number;
-  /** Number of times that this node has begun to clear pages. */
+  /** Number of clears that this node has begun. */
   #clears = 0;
-  /** Number of times that it has not ended. */
+  /** Number of clears in progress. */
   #clearing = 0;
   #readPages = 0;
   #isClosed = false;
@@ -66,7 +66,7 @@ export class ObjectReads {
     this.#windowBytes = Math.min(OBJECT_WINDOW_MAX_BYTES, ground.pool.capacity * OBJECT_WINDOW_POOL_FRACTION);
   }
 
-  /** Brings pages into the pool; see {@link WantedObjects}. Never rejects because of the store. */
+  /** Brings pages into the pool; see {@link WantedObjects}. Does not reject if the store fails. */
   async bring({ keys, lengths, signal, use }: WantedObjects): Promise<void> {
     const { search } = this.#own;
     const { clock } = this.#ground;
@@ -93,7 +93,7 @@ export class ObjectReads {
     await searchChain(wanted.length, look, windowMaxCount);
   }
 
-  /** Which of the pages the store has, as far as one call looks: true only for pages whose headers have been read. */
+  /** Whether the store has each page; true only for pages whose headers this call has read. */
   async exists(keys: readonly string[], signal?: AbortSignal): Promise<boolean[]> {
     const { search } = this.#own;
     const { clock } = this.#ground;
@@ -125,8 +125,7 @@ export class ObjectReads {
   }
 
   /**
-   * Called when this node clears pages: those that are on their way to the pool, or come before `ended`, do not get
-   * there.
+   * Called when this node clears pages: reads that are in progress, or arrive before `ended`, do not enter the pool.
    */
   clearing(ended: Promise<unknown>): void {
     this.#clears++;
@@ -144,7 +143,7 @@ export class ObjectReads {
     return this.#isClosed || signal?.aborted === true || this.#own.store.isReadingPaused;
   }
 
-  /** Indices of keys, each key once, that are worth a request now. */
+  /** Indices of distinct keys that are worth a request now. */
   #worthAsking(keys: readonly string[], lengths?: readonly number[] | undefined): number[] {
     const { search, store } = this.#own;
     if (this.#isClosed || store.isReadingPaused || !this.#ground.settling.hasHeard) return [];
@@ -167,7 +166,7 @@ export class ObjectReads {
   }
 
   /**
-   * Reads a window of pages into the pool; resolves with the indices of those that are there when they have been used.
+   * Reads a window of pages into the pool and has them used; resolves with the indices of the pages that were there.
    */
   async #bringWindow(
     indices: readonly number[],
@@ -221,13 +220,13 @@ export class ObjectReads {
       else if (!(await checks.isGood(header))) result = 'cleared';
       else return { index, key, object: found.object };
     }
-    // An object of another length may be the page that a call with the right length wants.
+    // An object of another length may be the page for a call that asks for that length.
     if (result !== 'failed') search.noteAbsent(key, found.kind === 'unusable' ? length : undefined);
     metrics.count('meshcache_object_reads_total', 1, { result });
     return undefined;
   }
 
-  /** Puts pages into the pool and announces them; one lease for each, null for a page that is not readable. */
+  /** Puts pages into the pool and announces them; one lease for each page, null if it is not readable. */
   async #publish(objects: readonly ReadObject[], clears: number): Promise<(PageLease | null)[]> {
     const { pool, metrics } = this.#ground;
     const { statements, copyThreads, search } = this.#own;
@@ -268,7 +267,7 @@ export class ObjectReads {
     });
   }
 
-  /** Takes back a page that no directory owner has accepted. */
+  /** Removes a page that no directory owner has accepted. */
   #drop(lease: PageLease): void {
     const { pool, feed, metrics } = this.#ground;
     pool.unlease([lease]);

@@ -8,29 +8,29 @@ import type { PageStatements } from '../ground/page-statements.js';
 import type { StoreGround } from '../ground/store-ground.js';
 
 /**
- * Version of pages from the object store, which is older than everything that this cluster knows of a key: versions of
- * other clusters, whose clocks are their own, do not compare. So a page that was deleted, or replaced by a named one,
- * does not come back from the store.
+ * Version of pages from the object store: older than everything that this cluster knows of a key, because versions of
+ * other clusters, with other clocks, are not comparable. So a page that was deleted, or replaced by a named one, does
+ * not return from the store.
  */
 export const OBJECT_PAGE_VERSION = UNDATED_VERSION;
 
-/** Keys of damaged objects that are remembered. */
+/** Number of remembered keys of damaged objects. */
 const DAMAGED_MAX_KEYS = 1_024;
 
-/** What is known of a page that the store does not have. */
+/** Record of a page that the store does not have. */
 interface Absence {
   /** Time until which the store is not asked again. */
   readonly untilMs: number;
-  /** The length that the page does not have; undefined: there is no page of any length. */
+  /** The length that the store does not have; undefined: it has the page in no length. */
   readonly length: number | undefined;
 }
 
-/** What is known of objects before and after they are read: which are worth a request, and which are good. */
+/** Knows which objects are worth a request, and which of those found are good. */
 export class ObjectSearch {
   readonly #ground: StoreGround;
   readonly #store: ObjectStore;
   readonly #statements: PageStatements;
-  /** Keys that the store had no page of, the one that was noted first at the beginning. */
+  /** Keys for which the store had no page, the earliest noted first. */
   readonly #absent = new Map<string, Absence>();
   readonly #damaged = new Set<string>();
 
@@ -40,7 +40,7 @@ export class ObjectSearch {
     this.#statements = statements;
   }
 
-  /** Whether the store may have the page with a length, or with any one, and a page from there would be good. */
+  /** Whether the store may have the page with this length (or with any), and the page would be good. */
   mayHave(key: string, length: number | undefined): boolean {
     const absence = this.#absent.get(key);
     const isKnown = absence !== undefined && (absence.length === undefined || absence.length === length);
@@ -48,7 +48,7 @@ export class ObjectSearch {
     return isStorable(key) && !this.#statements.isVoid(key, OBJECT_PAGE_VERSION);
   }
 
-  /** Notes that the store has no good page of the key; with `length`: none of that length. */
+  /** Notes that the store has no good page of the key; with `length`, none of that length. */
   noteAbsent(key: string, length?: number | undefined): void {
     this.#absent.delete(key);
     this.#absent.set(key, { untilMs: this.#ground.clock.nowMs() + OBJECT_ABSENT_MS, length });
@@ -56,13 +56,13 @@ export class ObjectSearch {
     for (const [first] of this.#absent) return void this.#absent.delete(first);
   }
 
-  /** Notes that the store has got a page of the key. */
+  /** Notes that the store has received a page of the key. */
   notePresent(key: string): void {
     this.#absent.delete(key);
     this.#damaged.delete(key);
   }
 
-  /** Notes that the object of the key has a good header and other bytes than that says. */
+  /** Notes that the object of the key has a good header, but its bytes do not match it. */
   noteDamaged(key: string): void {
     this.noteAbsent(key);
     this.#damaged.add(key);
@@ -70,12 +70,12 @@ export class ObjectSearch {
     for (const first of this.#damaged) return void this.#damaged.delete(first);
   }
 
-  /** Whether the object of the key has been found damaged, so that it is to be replaced. */
+  /** Whether the object of the key was found damaged and should be replaced. */
   isDamaged(key: string): boolean {
     return this.#damaged.has(key);
   }
 
-  /** Whether a header is that of a page of the key that has not expired, by a clock that was not far ahead. */
+  /** Whether a header belongs to an unexpired page of the key, set with a clock that was not far ahead. */
   isPageOf(key: string, { kind, key: found, version, expires }: ObjectHeader): boolean {
     const { versions } = this.#ground;
     const isPage = kind === 'page' && found === key;
@@ -88,7 +88,7 @@ export class ObjectSearch {
   }
 }
 
-/** Whether writers have cleared objects: for one call, which asks once for each writer, after it has begun. */
+/** Finds out for one call whether writers have cleared objects; asks once per writer, after the call has begun. */
 export class ClearChecks {
   readonly #store: ObjectStore;
   readonly #signal: AbortSignal | undefined;
@@ -99,7 +99,7 @@ export class ClearChecks {
     this.#signal = signal;
   }
 
-  /** Whether the object is not cleared; false also if that cannot be known. */
+  /** Whether the object is known not to be cleared; false if that cannot be determined. */
   async isGood(header: ObjectHeader): Promise<boolean> {
     const { writer } = header;
     const asked = this.#asked.get(writer) ?? readClearings(this.#store, writer, this.#signal);
@@ -109,14 +109,14 @@ export class ClearChecks {
   }
 }
 
-/** Length of the first window; each further one is twice as long. */
+/** Length of the first window; each later one is twice as long. */
 const FIRST_WINDOW_COUNT = 4;
 
 /**
- * Looks for pages that form a chain, in growing windows: from the first page on as far as all of a window are found;
- * or, when the first is missing, from the last one back. So a chain that is not there costs two looks, and pages behind
- * a gap are not looked for. `look` says which pages of a window it has found, and may be given fewer than it could
- * take; `windowMaxCount` says how many from an index on.
+ * Searches for pages that form a chain, in growing windows: forward from the first page until a window has a gap; or,
+ * if the first page is missing, backward from the last one. So a missing chain costs two lookups, and pages after a gap
+ * are not searched. `look` returns which pages of a window were found; `windowMaxCount` limits the window from an index
+ * on.
  */
 export async function searchChain(
   count: number,
@@ -128,7 +128,7 @@ export async function searchChain(
   if (count > 1 && (await look([count - 1]))[0] === true) return follow(count - 2, 0, -1, look, windowMaxCount);
 }
 
-/** Looks from `start` on towards `end`, until a page of a window is missing. */
+/** Searches from `start` towards `end` until a window has a missing page. */
 async function follow(
   start: number,
   end: number,

@@ -11,15 +11,15 @@ import { ObjectReads, type WantedObjects } from './object-reads.js';
 import { ObjectSearch } from './object-search.js';
 import { ObjectWrites } from './object-writes.js';
 
-/** An object store, and how it is used. */
+/** An object store and the settings for its use. */
 export interface ObjectStoreUse {
   readonly store: ObjectStore;
-  /** Bytes a second that are sent, on average. */
+  /** Bytes per second sent to the store, on average. */
   readonly bytesPerS: number;
   readonly copyThreads: CopyThreads;
 }
 
-/** What has been read from the object store and sent there; see `ObjectStoreStats`. */
+/** Counters of reads and writes of the object store; see `ObjectStoreStats`. */
 export interface ObjectTierStats extends ObjectStoreStats {
   readonly readPages: number;
   readonly sentPages: number;
@@ -44,7 +44,7 @@ export class ObjectTier implements PageFollower {
     this.#writes = new ObjectWrites(ground, { store, bytesPerS, search, marker: this.#marker, writer: this.#writer });
   }
 
-  /** What has been read and sent since the store was created. */
+  /** Pages read and sent since the store was created, and the store's own counters. */
   stats(): ObjectTierStats {
     return { readPages: this.#reads.readPages, ...this.#writes.stats(), ...this.#store.stats() };
   }
@@ -54,7 +54,9 @@ export class ObjectTier implements PageFollower {
     this.#writes.used(keys);
   }
 
-  /** Carries out a call that sets pages: meanwhile hardly any page is sent, so that the call is not slowed down. */
+  /**
+   * Runs a call that sets pages. Meanwhile hardly any page is sent to the store, so that the call is not slowed down.
+   */
   async whileSetting<T>(set: () => Promise<T>): Promise<T> {
     this.#writes.setBegins();
     try {
@@ -78,14 +80,14 @@ export class ObjectTier implements PageFollower {
     this.used(keys);
   }
 
-  /** Pages that wait and are deleted are not sent. */
+  /** Removes deleted pages from the queue. */
   deleted(keys: readonly string[]): void {
     this.#writes.dropped(keys);
   }
 
   /**
-   * Puts marks in the place of pages that every node of the cluster has dropped, so that nobody reads them, and a write
-   * that is still on its way does not bring one back. True for each page of which the store has confirmed it.
+   * Replaces pages that every node of the cluster has dropped by deletion marks, so that nobody reads them and a write
+   * in flight does not bring one back. True for each page that the store has confirmed.
    */
   async delete(keys: readonly string[], version: number, signal?: AbortSignal): Promise<boolean[]> {
     const store = this.#store;
@@ -109,9 +111,9 @@ export class ObjectTier implements PageFollower {
   }
 
   /**
-   * Makes void what this node has stored, at once for pages that are on their way. Nothing is stored, and nothing gets
-   * into the pool, until the pages are removed from it. Rejects if the store does not confirm it; then the node tries
-   * again before it stores anything else.
+   * Makes everything that this node has stored void, including pages in flight. Until the pages are removed, nothing is
+   * stored and nothing enters the pool. Rejects if the store does not confirm it; the node then retries before it
+   * stores anything else.
    */
   async clear(prefixes: readonly string[] | undefined, removed: Promise<void>): Promise<void> {
     this.#writes.cleared();

@@ -20,39 +20,39 @@ import type { PublishedPage } from '../../pool/published-pool.js';
 import type { StoreGround } from '../ground/store-ground.js';
 import type { ObjectSearch } from './object-search.js';
 
-/** What writes to the object store use beside the ground. */
+/** Collaborators of writes to the object store, beside the ground. */
 interface ObjectWritesOwn {
   readonly store: ObjectStore;
   readonly search: ObjectSearch;
   readonly marker: OwnMarker;
-  /** Id of this node as objects name it. */
+  /** Id of this node as writer of objects. */
   readonly writer: string;
-  /** Bytes a second that are sent, on average. */
+  /** Bytes per second sent to the store, on average. */
   readonly bytesPerS: number;
 }
 
-/** Queued pages that are looked up at a time, when one of them has gone. */
+/** Queued pages that are looked up at a time after one of them was found to be gone. */
 const GONE_LOOKUP_COUNT = 256;
 
 /** A page that is being sent. */
 interface Sending {
-  /** Whether it must not be sent any more: it was dropped or cleared. */
+  /** Whether it must no longer be sent, because it was dropped or cleared. */
   isDropped: boolean;
   readonly ended: Promise<void>;
 }
 
 /**
- * What becomes of a page: `gone`: it is not here any more, or not one that is stored; `unsupported`: the store does not
- * keep conditions.
+ * Result of sending a page. `gone`: it is no longer here, or is not to be stored; `unsupported`: the store does not
+ * honour conditional requests.
  */
 type Outcome = Written | 'present' | 'gone' | 'unsupported';
 
 /**
- * Sends computed pages to the object store behind the calls that use them: a page is queued when it is read after it
- * was set, and sent if this node holds the original, in its pool or on its disk, and the store does not have it yet.
+ * Sends computed pages to the object store in the background: a page is queued when it is read after it was set, and is
+ * sent if this node holds the original, in its pool or on its disk, and the store does not have it yet.
  *
- * The queue holds keys only; a page is copied when it is sent. What does not fit into the queue, and what comes while
- * the store fails, is skipped and counted; the page is queued again when it is read again.
+ * The queue holds keys only; a page is copied when it is sent. Pages that do not fit into the queue, or come while the
+ * store fails, are skipped and counted; a page is queued again when it is read again.
  */
 export class ObjectWrites {
   readonly #ground: StoreGround;
@@ -63,10 +63,10 @@ export class ObjectWrites {
   readonly #sending = new Map<string, Sending>();
   #sendingBytes = 0;
   #sentPages = 0;
-  /** Time from which on the next page may be sent, and while pages are being set. */
+  /** Earliest time for sending the next page, and the same while pages are being set. */
   #nextMs = 0;
   #nextBusyMs = 0;
-  /** Calls that set pages now, and the time at which the last one has ended. */
+  /** Number of calls that are setting pages, and when the last one ended. */
   #setsCount = 0;
   #lastSetMs = Number.NEGATIVE_INFINITY;
   #cancelWait: (() => void) | undefined;
@@ -83,7 +83,7 @@ export class ObjectWrites {
     return { sentPages: this.#sentPages, queuePages: this.#queue.size + this.#sending.size };
   }
 
-  /** Notes that pages which this node holds have been read. Takes no time to speak of. */
+  /** Notes that pages which this node holds have been read. Very cheap. */
   used(keys: readonly string[]): void {
     if (this.#isClosed) return;
     const { store } = this.#own;
@@ -113,8 +113,8 @@ export class ObjectWrites {
   }
 
   /**
-   * Called with keys whose pages are deleted. What is being sent is stopped, or refused by the store, or replaced by
-   * the mark of the deletion.
+   * Called with keys of deleted pages. A page that is being sent is stopped, refused by the store, or replaced by the
+   * deletion mark.
    */
   dropped(keys: readonly string[]): void {
     for (const key of keys) {
@@ -125,7 +125,7 @@ export class ObjectWrites {
     }
   }
 
-  /** Called when this node clears pages: those that are queued or being sent are not stored, or are void. */
+  /** Called when this node clears pages: queued pages and those being sent are not stored, or are void. */
   cleared(): void {
     this.#queue.clear();
     this.#queuedCharacters = 0;
@@ -133,7 +133,7 @@ export class ObjectWrites {
     for (const sending of this.#sending.values()) sending.isDropped = true;
   }
 
-  /** Ends sending; resolves when nothing touches the pool any more. */
+  /** Stops sending; resolves when nothing touches the pool any more. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelWait?.();
@@ -155,7 +155,7 @@ export class ObjectWrites {
       this.#queuedCharacters = reduced('object writes: queued characters', this.#queuedCharacters, key.length);
   }
 
-  /** Begins to send queued pages as far as limits and the rate allow. */
+  /** Sends queued pages as far as limits and the rate allow. */
   #sendMore(): void {
     const { clock } = this.#ground;
     if (this.#isClosed || this.#cancelWait !== undefined) return;
@@ -180,7 +180,7 @@ export class ObjectWrites {
     }
   }
 
-  /** Takes pages that are not here any more out of the front of the queue, with one lookup for all of them. */
+  /** Removes pages that are gone from the front of the queue, with one lookup for all of them. */
   #dropGone(): void {
     const keys: string[] = [];
     for (const key of this.#queue) if (keys.push(key) >= GONE_LOOKUP_COUNT) break;
@@ -235,12 +235,12 @@ export class ObjectWrites {
     const header = found.kind === 'object' ? found.object.header : undefined;
     const isPage = header !== undefined && !search.isDamaged(key) && search.isPageOf(key, header);
     if (isPage && (await search.begin(undefined).isGood(header))) return 'present';
-    // Nothing waits from here on until the page is taken: it is in the pool or on the disk after all clearings of the
+    // No await from here until the page is taken, so it is in the pool or on the disk after all clears of the
     // generation.
     const { generation } = marker;
     const page = this.#originalOf(key);
     if (sending.isDropped || this.#isClosed || generation === undefined || page === undefined) return 'gone';
-    // A page that was set before the key was deleted stays deleted; a mark of a clock that was far ahead says nothing.
+    // A page that was set before the key was deleted stays deleted; a mark of a clock far ahead is ignored.
     const isDeleted =
       header?.kind === 'deleted' && header.key === key && !this.#ground.versions.isAhead(header.version);
     if (isDeleted && page.version < header.version) return 'gone';
@@ -251,13 +251,13 @@ export class ObjectWrites {
       ...{ kind: 'page', key, length, checksum, version, expires },
       ...{ generation, writer: this.#own.writer },
     };
-    // What is there is replaced only if it is still the same.
+    // The existing object is replaced only if it is unchanged.
     const replaces = found.kind === 'absent' ? null : found.tag;
     if (replaces === undefined) return 'failed';
     return store.write(name, about, { body: [body], replaces });
   }
 
-  /** The page of a key, if this node has its original and it goes to the store. */
+  /** The page of a key, if this node has the original and it may go to the store. */
   #originalOf(key: string): PublishedPage | undefined {
     const { pool, disk, versions } = this.#ground;
     const page = pool.peekBatch([key])[0] ?? disk?.peekBatch([key])[0] ?? undefined;
@@ -267,7 +267,7 @@ export class ObjectWrites {
     return isOver || versions.isAhead(page.version, page.expires) || !isStorable(key) ? undefined : page;
   }
 
-  /** The bytes of a page; undefined: it is not there any more, or is another one. */
+  /** The bytes of a page; undefined if it is gone or was replaced. */
   async #copyOf(key: string, { length, checksum, version }: PublishedPage): Promise<Uint8Array | undefined> {
     const { pool, disk } = this.#ground;
     const bytes = new Uint8Array(length);
@@ -293,9 +293,8 @@ export class ObjectWrites {
 }
 
 /**
- * Pages that are in the object store, as far as this node knows, by the digests of their keys: two generations, of
- * which the older one is forgotten when the younger one is full. Two keys of one digest count as one, so that one of
- * them may never be sent.
+ * Pages known to be in the object store, by the digests of their keys: two generations, of which the older one is
+ * forgotten when the younger one is full. Two keys with one digest count as one, so one of them may never be sent.
  */
 class KnownPages {
   #young = new Set<number>();

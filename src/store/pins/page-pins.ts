@@ -6,9 +6,9 @@ import type { TierTenants } from '../../pool/tenants/namespace-tenants.js';
 import { type PinBudget, PinLimits } from './pin-limits.js';
 import { leavesGap, spaceOf } from './pinned-gaps.js';
 
-/** Pins end at multiples of this time, up to so much late. */
+/** Pins end at multiples of this time, so at most this much late. */
 const TICK_MS = 250;
-/** Pins that are ended at a time; then other work has its turn. */
+/** Pins that are ended at a time before other work gets its turn. */
 const ENDED_AT_ONCE_MAX_COUNT = 4096;
 
 export interface PagePinsParts {
@@ -16,19 +16,19 @@ export interface PagePinsParts {
     PublishedPool,
     'capacity' | 'longestBytes' | 'longestBytesOf' | 'peekBatch' | 'lease' | 'unlease'
   >;
-  /** Bytes of a segment of the pool's memory; no page crosses the end of one. */
+  /** Bytes of a segment of the pool's memory; no page crosses a segment's end. */
   readonly segmentBytes: number;
   /**
-   * Part of the pool that pinned pages may take, and part of a tenant's maximum that pinned pages of the tenant may.
+   * Part of the pool that pinned pages may take; also the part of a tenant's maximum for pinned pages of that tenant.
    */
   readonly maxShare: number;
-  /** Tenants of the pool. Default: all pages are of one. */
+  /** Tenants of the pool. Default: all pages belong to one. */
   readonly tenants?: TierTenants | undefined;
   readonly clock: Pick<Clock, 'nowMs' | 'after'>;
   readonly metrics: MetricsSink;
 }
 
-/** What became of a wish to pin a page. `absent`: the pool does not have it. `refused`: a limit does not allow it. */
+/** Result of pinning a page. `absent`: the pool does not have it. `refused`: a limit forbids it. */
 export type PinOutcome = 'pinned' | 'absent' | 'refused';
 
 /** One client's pin of a page. */
@@ -36,11 +36,11 @@ interface Pin {
   readonly page: PinnedPage;
   readonly holder: Holder;
   untilMs: number;
-  /** Number of the tick at which the pin is looked at; not after the first tick from `untilMs` on. */
+  /** Number of the tick at which the pin is checked, no later than the first tick at or after `untilMs`. */
   tick: number;
 }
 
-/** A page that is pinned; the lease keeps it from eviction. */
+/** A pinned page; its lease keeps it from eviction. */
 interface PinnedPage {
   readonly key: string;
   readonly tenant: number;
@@ -48,10 +48,10 @@ interface PinnedPage {
   readonly pins: Map<Holder, Pin>;
 }
 
-/** One client of the node that pins pages: the node's own program, or an attached process. */
+/** A client of the node that pins pages: the node's own program, or an attached process. */
 class Holder {
   readonly pins = new Map<string, Pin>();
-  /** Total length of the pages that it has pinned. */
+  /** Total length of the pages that this client has pinned. */
   bytes = 0;
   hasEnded = false;
   readonly owner: Owner;
@@ -61,37 +61,37 @@ class Holder {
   }
 }
 
-/** A process with several clients, or one client: their pins count together. */
+/** One client, or a process with several clients, whose pins count together. */
 interface Owner {
   readonly name: string | undefined;
   holders: number;
-  /** Sum over its clients. */
+  /** Total over the owner's clients. */
   bytes: number;
 }
 
 export type { Holder as PinHolder };
 
 /**
- * Pages of the own pool that clients have pinned for a time: they are not evicted. A pin ends with its time, by
- * {@link unpin}, with its client, and when its page is removed or overwritten, which no pin delays.
+ * Pages of the pool that clients have pinned for a time: they are not evicted. A pin ends with its time, by {@link
+ * unpin}, with its client, and when its page is removed or overwritten, which no pin delays.
  *
- * Accounting: `#bytes` is the sum over `#pages`, each page once, and `#tenantBytes` the space of those of each tenant;
- * a client's bytes are the sum over its pins, an owner's the sum over its clients. All are within {@link PinLimits}.
- * Beside the pinned pages there is always a gap in which the longest page that the pool has had so far finds room. Each
- * pin is in `#due`, by the tick at which it is looked at next.
+ * Accounting: `#bytes` is the sum over `#pages`, each page once, and `#tenantBytes` the space of each tenant's pages; a
+ * client's bytes are the sum over its pins, an owner's the sum over its clients. All are within {@link PinLimits}.
+ * Beside the pinned pages there is always a gap that fits the longest page that the pool has had so far. Each pin is in
+ * `#due`, under the tick at which it is checked next.
  */
 export class PagePins {
   readonly #parts: PagePinsParts;
   readonly #limits: PinLimits;
   readonly #pages = new Map<string, PinnedPage>();
   readonly #holders = new Set<Holder>();
-  /** Owners with names that have clients. */
+  /** Named owners that have clients. */
   readonly #owners = new Map<string, Owner>();
   readonly #due = new Map<number, Set<Pin>>();
   #bytes = 0;
   readonly #tenantBytes: number[];
   #cancelTimer: () => void = () => {};
-  /** Time at which the timer goes off; infinite without one. */
+  /** When the timer fires; infinite without one. */
   #timerMs = Number.POSITIVE_INFINITY;
   #isClosed = false;
 
@@ -116,13 +116,14 @@ export class PagePins {
     return this.#bytes;
   }
 
-  /** Whether somebody has pinned the page. */
+  /** Whether any client has pinned the page. */
   has(key: string): boolean {
     return this.#pages.has(key);
   }
 
   /**
-   * Begins to count the pins of one client. `owner`: what its pins count for, with those of others; default: itself.
+   * Starts to count the pins of one client. `name`: owner under which its pins count together with those of other
+   * clients; default: it counts by itself.
    */
   holder(name?: string): Holder {
     const owner = (name === undefined ? undefined : this.#owners.get(name)) ?? { name, holders: 0, bytes: 0 };
@@ -133,15 +134,15 @@ export class PagePins {
     return holder;
   }
 
-  /** What the client may pin in addition; null: nothing, as it has ended. */
+  /** What the client may still pin; null if it has ended. */
   budgetOf(holder: Holder): PinBudget | null {
     if (this.#isClosed || holder.hasEnded) return null;
     return this.#limits.budget({ all: this.#bytes, byTenant: this.#tenantBytes, client: holder.owner.bytes });
   }
 
   /**
-   * Pins those of the pages that are in the pool, from the first on as far as the limits allow; one outcome for each
-   * key. The time of a page that the client has pinned already is extended, and never shortened.
+   * Pins pages that are in the pool, in order, as far as the limits allow; one outcome per key. If the client has
+   * already pinned a page, its time may be extended, but is never shortened.
    */
   pin(holder: Holder, keys: readonly string[], forMs: number): PinOutcome[] {
     const untilMs = this.#parts.clock.nowMs() + forMs;
@@ -153,7 +154,7 @@ export class PagePins {
     const here: [key: string, page: PublishedPage][] = [];
     for (const [i, key] of wanted.entries()) {
       const page = found[i] ?? null;
-      // Pages from before this start that nobody has confirmed yet are not there for programs, and make way for others.
+      // Pages in the state `earlier` are invisible to programs until they are confirmed, and make way for others.
       if (page !== null && page.state !== 'earlier') here.push([key, page]);
       outcomes.set(key, isOpen ? 'absent' : 'refused');
     }
@@ -174,7 +175,7 @@ export class PagePins {
     });
   }
 
-  /** Ends all pins of a client, which can pin nothing from now on. Idempotent. */
+  /** Ends all pins of a client, which can then pin nothing more. Idempotent. */
   end(holder: Holder): void {
     if (holder.hasEnded) return;
     holder.hasEnded = true;
@@ -184,7 +185,7 @@ export class PagePins {
     this.#holders.delete(holder);
   }
 
-  /** Ends all pins; nothing is pinned from now on. Idempotent. */
+  /** Ends all pins; nothing more can be pinned. Idempotent. */
   close(): void {
     this.#isClosed = true;
     for (const holder of [...this.#holders]) this.end(holder);
@@ -192,12 +193,12 @@ export class PagePins {
     this.#timerMs = Number.POSITIVE_INFINITY;
   }
 
-  /** The keys of those pages that the limits allow the client to pin: as many as fit, from the first on. */
+  /** The keys of pages that the limits allow the client to pin: in order, as many as fit. */
   #admitted(holder: Holder, here: readonly (readonly [key: string, page: PublishedPage])[]): Set<string> {
     const admitted = new Set<string>();
     /** Pages that nobody has pinned yet, as far as the bytes allow. */
     const added: PublishedPage[] = [];
-    /** For each of them, the number of keys that were admitted before it. */
+    /** For each page of `added`, the number of keys that were admitted before it. */
     const before: number[] = [];
     const budget = this.budgetOf(holder);
     for (const [key, page] of here) {
@@ -214,10 +215,7 @@ export class PagePins {
     return new Set([...admitted].slice(0, before[fitting]));
   }
 
-  /**
-   * How many of these pages, counted from the first, can be pinned too so that the longest page of the pool still finds
-   * room.
-   */
+  /** How many of these pages, in order, can still be pinned if the longest page of the pool must find room. */
   #countLeavingGap(added: readonly PublishedPage[]): number {
     const { pool, segmentBytes } = this.#parts;
     const shape = { capacity: pool.capacity, segmentBytes };
@@ -245,7 +243,7 @@ export class PagePins {
     }
   }
 
-  /** Adds a page to the sums, or takes it out of them. */
+  /** Adds a page to the sums, or subtracts it. */
   #sum({ tenant, lease }: PinnedPage, sign: 1 | -1): void {
     const { length } = lease.page;
     this.#bytes += sign * length;
@@ -266,7 +264,7 @@ export class PagePins {
     this.#schedule(pin);
   }
 
-  /** The page has been removed or overwritten. */
+  /** Called when the page has been removed or overwritten. */
   #endedEarly({ key }: PageLease): void {
     for (const pin of [...(this.#pages.get(key)?.pins.values() ?? [])]) this.#drop(pin);
   }
@@ -294,7 +292,7 @@ export class PagePins {
     this.#setTimer(pin.tick * TICK_MS);
   }
 
-  /** Has the pins looked at by that time. */
+  /** Has the pins checked by that time. */
   #setTimer(atMs: number): void {
     if (this.#isClosed || atMs >= this.#timerMs) return;
     this.#cancelTimer();
@@ -306,7 +304,7 @@ export class PagePins {
     });
   }
 
-  /** Ends the pins whose time is over, a limited number at a time. */
+  /** Ends pins whose time is over, a limited number at a time. */
   #endDue(): void {
     const nowMs = this.#parts.clock.nowMs();
     let leftCount = ENDED_AT_ONCE_MAX_COUNT;

@@ -2,36 +2,36 @@ import { assertAtMost } from '../../base/assert.js';
 import type { TierTenants } from '../../pool/tenants/namespace-tenants.js';
 import { spaceOf } from './pinned-gaps.js';
 
-/** Part of what all clients may pin that one of them may. */
+/** Part of the pin limit of all clients that one client may use. */
 const CLIENT_FRACTION = 1 / 2;
 
 export interface PinLimitsParts {
-  /** Bytes of the pool. */
+  /** Size of the pool in bytes. */
   readonly capacity: number;
   /**
-   * Part of the pool that pinned pages may take, and part of a tenant's maximum that pinned pages of the tenant may.
+   * Part of the pool that pinned pages may take; also the part of a tenant's maximum for pinned pages of that tenant.
    */
   readonly maxShare: number;
-  /** Default: all pages are of one tenant without limits. */
+  /** Tenants of the pool. Default: one tenant without limits. */
   readonly tenants?: TierTenants | undefined;
-  /** Length of the longest page that was to be published for a tenant. */
+  /** Length of the longest page that was ever to be published for a tenant. */
   readonly longestBytesOf: (tenant: number) => number;
 }
 
-/** Sums over pages that are pinned, in bytes. */
+/** Totals of pinned pages, in bytes. */
 export interface PinnedBytes {
-  /** Length of all pages, each once. */
+  /** Total length of all pinned pages, each counted once. */
   readonly all: number;
-  /** Space that the pages of each tenant take in the pool, by number of the tenant. */
+  /** Space that the pinned pages of each tenant take in the pool, by tenant number. */
   readonly byTenant: readonly number[];
-  /** Length of the pages that the client in question has pinned. */
+  /** Total length of the pages pinned by the client in question. */
   readonly client: number;
 }
 
 /**
- * How much may be pinned. All clients together: a share of the pool. One client: CLIENT_FRACTION of that, or one page.
- * The pages of one tenant: the same share of its maximum, and no more than leaves its longest page room in it. All
- * tenants together: no more than leaves each tenant the rest of its minimum.
+ * Limits for pins. All clients together: a share of the pool. One client: CLIENT_FRACTION of that, or one page. Pages
+ * of one tenant: the same share of the tenant's maximum, but so that its longest page still fits within the maximum.
+ * All tenants together: each tenant must be left the rest of its minimum.
  */
 export class PinLimits {
   readonly #parts: PinLimitsParts;
@@ -47,22 +47,22 @@ export class PinLimits {
     return 1 + (this.#parts.tenants?.quotas.length ?? 0);
   }
 
-  /** Number of the tenant that a page is of. */
+  /** Number of the tenant that a page belongs to. */
   tenantOf(key: string): number {
     return this.#parts.tenants?.tenantOf(key) ?? 0;
   }
 
-  /** What a client may pin in addition. */
+  /** What a client may still pin. */
   budget(pinned: PinnedBytes): PinBudget {
     return new PinBudget(this, pinned);
   }
 
-  /** Whether a client that has pinned `bytes` may pin a page of `length` in addition. */
+  /** Whether a client that has pinned `bytes` may pin one more page of `length`. */
   allowsClient(bytes: number, length: number): boolean {
     return bytes === 0 || bytes + length <= this.#clientMaxBytes;
   }
 
-  /** Whether a page of `length` of the tenant, which nobody has pinned, may be pinned in addition to those. */
+  /** Whether one more page of `length` of the tenant, not pinned by anybody yet, may be pinned. */
   allowsPage({ all, byTenant }: Omit<PinnedBytes, 'client'>, tenant: number, length: number): boolean {
     if (all + length > this.#maxBytes) return false;
     if (this.#parts.tenants === undefined) return true;
@@ -87,7 +87,7 @@ export class PinLimits {
     return { minBytes, maxBytes };
   }
 
-  /** Bytes that all tenants but one have pinned, or are to be left. */
+  /** Bytes pinned by, or reserved for, all tenants except one. */
   #reservedBytes(byTenant: readonly number[], except: number): number {
     let bytes = 0;
     for (const [tenant, pinned] of byTenant.entries()) {
@@ -113,7 +113,8 @@ export class PinLimits {
 }
 
 /**
- * What a client may still pin, as one call pins pages or brings them into the pool to pin them. It reserves nothing.
+ * What a client may still pin, tracked while one call pins pages or brings them into the pool for pinning. It reserves
+ * nothing.
  */
 export class PinBudget {
   readonly #limits: PinLimits;
@@ -126,14 +127,14 @@ export class PinBudget {
     [this.#all, this.#byTenant, this.#client] = [all, [...byTenant], client];
   }
 
-  /** Whether the client may pin at least one byte of the tenant of `key`. */
+  /** Whether the client may pin at least one byte for the tenant of `key`. */
   allows(key: string): boolean {
     return this.#fits(this.#limits.tenantOf(key), 1, true);
   }
 
   /**
-   * Counts a page that the client has not pinned, unless a limit forbids it; false: it does. `isNew`: nobody else has
-   * pinned it either.
+   * Counts a page that the client has not pinned yet; false if a limit forbids it. `isNew`: no other client has pinned
+   * it either.
    */
   take(key: string, length: number, isNew = true): boolean {
     const tenant = this.#limits.tenantOf(key);

@@ -12,14 +12,14 @@ export interface PoolShape {
   readonly segmentBytes: number;
 }
 
-/** Whether the rest of a pool has a gap of at least `bytes` when these pages stay where they are. */
+/** Whether a pool still has a gap of at least `bytes` if these pages stay where they are. */
 export function leavesGap(pages: readonly PoolRange[], bytes: number, { capacity, segmentBytes }: PoolShape): boolean {
   const wanted = spaceOf(bytes);
   let takenBytes = 0;
   for (const { length } of pages) takenBytes += spaceOf(length);
   const segmentsCount = Math.ceil(capacity / segmentBytes);
-  // The pages and the ends of the segments cut the rest into this many gaps at most, so that the longest one has the
-  // mean length or more.
+  // The pages and segment ends divide the rest into at most this many gaps, so the longest one is at least as long as
+  // the mean.
   if ((capacity - takenBytes) / (pages.length + segmentsCount) >= wanted) return true;
   let startOfGap = 0;
   for (const { offset, length } of [...pages].sort((a, b) => a.offset - b.offset)) {
@@ -29,12 +29,12 @@ export function leavesGap(pages: readonly PoolRange[], bytes: number, { capacity
   return longestPiece(startOfGap, capacity, segmentBytes) >= wanted;
 }
 
-/** Bytes that a page of this length takes in a pool whose pages have stamps. */
+/** Bytes that a page of this length takes in a pool with page stamps. */
 export function spaceOf(length: number): number {
   return Math.max(length, STAMP_BYTES);
 }
 
-/** Length of the longest piece of a range within one segment. */
+/** Length of the longest part of a range within one segment. */
 function longestPiece(start: number, end: number, segmentBytes: number): number {
   const nextSegment = (Math.floor(start / segmentBytes) + 1) * segmentBytes;
   if (end <= nextSegment) return end - start;

@@ -10,26 +10,26 @@ import type { RemoteReads, RemoteRequest, RoundProgress } from './remote-reads.j
 interface JoinedCall {
   readonly request: RemoteRequest;
   readonly outcome: RemoteOutcome;
-  /** Indices of pages without a result so far. */
+  /** Indices of pages that have no result yet. */
   readonly open: Set<number>;
   resolve(outcome: RemoteOutcome): void;
   reject(error: unknown): void;
 }
 
 /**
- * Joins the reads of small calls made in one turn of the event loop: one lookup for each directory owner, one read for
- * each node that has the pages.
+ * Joins the reads of small calls made in one turn of the event loop: one lookup per directory owner, and one read per
+ * node that has the pages.
  *
  * Calls are joined for one attempt if their first keys have the same directory owner. Each call ends as soon as all of
- * its own pages are read, are on the own disk, or are misses; it goes on alone for pages that could not be read where
- * the directory said. So a node that does not answer delays only the calls that ask it, and misses of calls with the
- * same further directory owners.
+ * its own pages are read, are on this node's disk, or are misses; pages that could not be read where the directory said
+ * are retried by the call alone. So a node that does not answer delays only the calls that ask it, and misses of calls
+ * with the same further directory owners.
  */
 export class JoinedReads {
   readonly #ground: StoreGround;
   readonly #reads: RemoteReads;
   #waiting: JoinedCall[] = [];
-  /** Groups that are being read together. */
+  /** Number of groups being read. */
   #underWay = 0;
 
   constructor(ground: StoreGround, reads: RemoteReads) {
@@ -64,8 +64,8 @@ export class JoinedReads {
   }
 
   /**
-   * Groups of calls that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. When no group
-   * is under way, many pages make two at least.
+   * Groups of calls to read together: with the same owner, and at most JOINED_READS_MAX_PAGES pages. If no group is in
+   * progress, many pages make at least two groups.
    */
   #groups(calls: readonly JoinedCall[]): JoinedCall[][] {
     if (calls.length === 1) return [[...calls]];
@@ -91,7 +91,7 @@ export class JoinedReads {
     return groups;
   }
 
-  /** Reads a call, or the rest of it, and ends it. */
+  /** Reads a call, or the rest of it, alone and ends it. */
   #readAlone(call: JoinedCall, request = call.request): void {
     this.#reads.read(request).then((further) => {
       call.outcome.addAll(further);
@@ -113,7 +113,7 @@ export class JoinedReads {
       await this.#reads.read(group.request());
       group.settleAll();
     } catch {
-      // After a failure each call goes on alone: an error of one call must not reach the others.
+      // After a failure each call continues alone: an error of one call must not affect the others.
       for (const call of calls) if (call.open.size > 0) this.#readAgain(call, [...call.open]);
     } finally {
       this.#underWay = reduced('joined reads: under way', this.#underWay, 1);
@@ -128,12 +128,12 @@ export class JoinedReads {
   }
 }
 
-/** The wanted pages of several calls as one request; each call is ended when all of its own pages are settled. */
+/** The wanted pages of several calls as one request; each call ends when all of its own pages are settled. */
 class JoinedGroup implements RoundProgress {
   readonly #end: (call: JoinedCall) => void;
   readonly #keys: string[] = [];
   readonly #pages: CallerPage[] = [];
-  /** By index in the keys: the call of the page, and the page's index in that call. */
+  /** For each key of the group, the call of the page and the page's index in that call. */
   readonly #callOf: JoinedCall[] = [];
   readonly #indexOf: number[] = [];
   #isLocated = false;
@@ -184,7 +184,7 @@ class JoinedGroup implements RoundProgress {
     for (let j = 0; j < this.#keys.length; j++) if (isFound[j] === 0) this.#settle(j);
   }
 
-  /** Nothing more comes: pages without a result are misses. */
+  /** Settles all remaining pages as misses. */
   settleAll(): void {
     for (let j = 0; j < this.#keys.length; j++) this.#settle(j);
   }

@@ -6,12 +6,12 @@ import { LocationColumns, NAMED, ON_DISK } from '../../directory/messages/locati
 import { NO_STAMP } from '../../memory/page-stamp.js';
 
 /**
- * Locations that share memory: it is given back when all of them are forgotten, and they are noted at about the same
- * time.
+ * Number of locations that share memory, which is freed when all of them are forgotten; they are noted at about the
+ * same time.
  */
 const CHUNK_ROWS = 32;
 
-/** A location: one row of an answer. */
+/** A known location: one row of an answer. */
 export interface KnownLocation {
   readonly columns: LocationColumns;
   readonly row: number;
@@ -21,21 +21,21 @@ export interface KnownLocation {
 /**
  * Locations that the directory has recently returned: reading such a page again saves the lookup.
  *
- * It holds only computed pages in the memory of a node that has set them. A page that has gone since then has lost its
- * stamp before its memory is used again, so that reading it is a miss, after which the directory is asked. Named
- * entries and copies are left out: the directory may know of a newer content, or of a clear of the original, while
- * their node could not be told.
+ * Holds only computed pages in the memory of the node that has set them. If such a page is gone, it has lost its stamp
+ * before its memory is reused, so reading it is a miss, after which the directory is asked. Named entries and copies
+ * are left out: the directory may know of newer content, or of a clear of the original, of which their node could not
+ * be told.
  */
 export class KnownLocations {
   readonly #clock: Clock;
   readonly #maxMs: number;
-  /** Known locations, the latest last, and so in the order of `untilMs`. */
+  /** Known locations, the latest last, so in the order of `untilMs`. */
   readonly #known = new Map<string, KnownLocation>();
-  /** Locations are copied here: one that is kept must not keep the memory of a whole answer. */
+  /** Chunk into which locations are copied, so that one kept location does not keep the memory of a whole answer. */
   #chunk = new LocationColumns(0);
   #filledRows = CHUNK_ROWS;
 
-  /** `maxMs`: how long an answer is used; 0: never. */
+  /** `maxMs`: how long an answer may be reused; 0: never. */
   constructor(clock: Clock, maxMs: number) {
     this.#clock = clock;
     this.#maxMs = maxMs;
@@ -55,7 +55,7 @@ export class KnownLocations {
     return undefined;
   }
 
-  /** Records an answer of the directory; `keys` are those of the call, by the indices of the pages. */
+  /** Notes an answer of the directory; `keys` are the keys of the call. */
   note(keys: readonly string[], found: LocatedPages): void {
     if (this.#maxMs <= 0) return;
     const positions: number[] = [];
@@ -79,7 +79,7 @@ export class KnownLocations {
     }
   }
 
-  /** Forgets the location of a page that was not there. */
+  /** Forgets the location of a page that was not found there. */
   forget(key: string): void {
     this.#known.delete(key);
   }

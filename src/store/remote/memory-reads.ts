@@ -15,21 +15,21 @@ import { RemoteOutcome } from './remote-outcome.js';
 /** Distance in bytes between scratch places, where the stamps of pages shorter than a stamp land. */
 const SCRATCH_STRIDE_BYTES = 8;
 
-/** What the reads of callers use beside the ground; copies are made without it. */
+/** Collaborators of callers' reads, beside the ground; copies are made without them. */
 export interface ReadMemory {
   /** Reusable answers of the directory. */
   readonly knownLocations: KnownLocations;
-  /** Logs the reasons of misses, now and then. */
+  /** Logs the reasons of misses, rate-limited. */
   readonly missLog: ReasonLog<MissReason>;
 }
 
-/** A call whose pages are read, and its results so far. */
+/** A call whose pages are read, and its state. */
 export interface MemoryReadsCall {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   readonly troubles: ReadTroubles;
   readonly signal?: AbortSignal | undefined;
-  /** Takes the reasons of misses, if the caller wants to know them. */
+  /** Collects the reasons of misses, if the caller wants them. */
   readonly reasons?: Reasons<MissReason> | undefined;
 }
 
@@ -37,9 +37,9 @@ interface Miss {
   readonly call: MemoryReadsCall;
   readonly outcome: RemoteOutcome;
   readonly remoteEndpoint: string;
-  /** {@link Gone}: whether the node has answered that the page is not there. */
+  /** A {@link Gone} value: whether the node has answered that the page is not there. */
   readonly gone: number;
-  /** The page has arrived, but too late to be trusted. */
+  /** Whether the page arrived too late to be trusted. */
   readonly isLate: boolean;
 }
 
@@ -60,14 +60,14 @@ export class MemoryReads {
     return this.#closed;
   }
 
-  /** Stops: reads under way finish, no new ones begin. */
+  /** Stops: reads in progress finish, no new ones begin. */
   close(): void {
     this.#closed = true;
   }
 
   /**
-   * Reads each page that has the wanted length and whose owner lives; pages of another length are misses without a
-   * report.
+   * Reads the pages that have the wanted length and whose owner is alive; pages of another length are misses and are
+   * not reported.
    */
   async read(located: LocatedPages, call: MemoryReadsCall): Promise<RemoteOutcome> {
     const { transport, clock, config } = this.#ground;
@@ -82,7 +82,7 @@ export class MemoryReads {
     const sinceMs = clock.nowMs();
     const gone = new Uint8Array(ops.length);
     const read = await transport.batchRead(ops, gone, call.signal).catch((error: unknown): boolean[] => {
-      // A read fails when the caller's memory was freed during it; the call waits for its other reads.
+      // A read fails if the caller's memory was freed meanwhile; the call still waits for its other reads.
       this.#lines.log('warn', 'reading pages of other nodes failed', { error: String(error) });
       return [];
     });
@@ -100,14 +100,14 @@ export class MemoryReads {
     return outcome;
   }
 
-  /** Adds an operation for each page that can be read; returns these pages, in the order of the operations. */
+  /** Adds an operation for each readable page; returns these pages, in the order of the operations. */
   #plan(
     located: LocatedPages,
     { pages, troubles, reasons }: MemoryReadsCall,
     { images, outcome }: { readonly images: ImageReads; readonly outcome: RemoteOutcome },
   ): LocatedPages {
     const { columns, rows, indices } = located;
-    /** Endpoints by the node's number in the columns; null: the node does not live; undefined: not asked for yet. */
+    /** Endpoints by node number in the columns; null: the node is not alive; undefined: not looked up yet. */
     const endpoints: (string | null | undefined)[] = [];
     const planned: number[] = [];
     for (let k = 0; k < located.count; k++) {
@@ -138,7 +138,7 @@ export class MemoryReads {
     return planned.length === located.count ? located : located.pick(planned);
   }
 
-  /** Records that operation `o` has not brought its page. */
+  /** Records that operation `o` has not delivered its page. */
   #missed(tried: LocatedPages, o: number, { call, outcome, remoteEndpoint, gone, isLate }: Miss): void {
     const { transport } = this.#ground;
     const { keys, troubles, signal, reasons } = call;
@@ -163,7 +163,7 @@ export class MemoryReads {
   }
 
   /**
-   * Whether a read ended within half of the quarantine. Without checksums only the quarantine protects the bytes of a
+   * Whether a read ended within half of the quarantine. Without checksums, only the quarantine protects the bytes of a
    * page that is freed during its read, so a slower read is a miss.
    */
   #isWithinQuarantine(elapsedMs: number): boolean {
@@ -173,10 +173,9 @@ export class MemoryReads {
 }
 
 /**
- * The read operations for a batch of pages, which turn the images that they bring into pages (see
- * `memory/page-stamp.ts`). An operation succeeds only if the image has the stamp that its location names;
- * {@link finish} then puts the page's own last bytes in the stamp's place. Use it once, and {@link release} it when the
- * operations have ended.
+ * The read operations for a batch of pages, which turn the received images into pages (see `memory/page-stamp.ts`). An
+ * operation succeeds only if the image has the stamp that its location names; {@link finish} then replaces the stamp by
+ * the page's own last bytes. Single use; {@link release} it when the operations have ended.
  */
 class ImageReads {
   readonly ops: ReadOp[] = [];
@@ -192,7 +191,7 @@ class ImageReads {
     this.#maxCount = maxCount;
   }
 
-  /** Adds the page at position `k`, which must be in memory there and have this page's length. */
+  /** Adds the page at position `k`, which must be in the node's memory and have the length of `page`. */
   add(remoteEndpoint: string, { rows, columns }: LocatedPages, k: number, page: CallerPage): void {
     const row = rows[k] as number;
     const stamp = columns.stamp[row] as number;
@@ -229,7 +228,7 @@ class ImageReads {
     });
   }
 
-  /** Finishes operation `i`, which must have succeeded: from now on the caller's memory holds the page. */
+  /** Finishes operation `i`, which must have succeeded: the caller's memory then holds the page. */
   finish(i: number): void {
     const tail = this.#tails[i] as number;
     if (tail >= 0) restoreTail(this.#pages[i] as CallerPage, tail);

@@ -11,12 +11,12 @@ import { requestsOf } from '../../directory/owners/owners.js';
 import type { DataLocation } from '../../types.js';
 import type { HoldOutcome } from '../ground/other-holders.js';
 
-/** Keys of the first round; later rounds have as many as are read within the time. */
+/** Keys of the first round; later rounds are sized by how many are read in the available time. */
 const FIRST_ROUND_KEYS = 16;
 
 /** A page that its owner has promoted. */
 export interface PromotedEntry {
-  /** Index of its key among the keys to be read. */
+  /** Index of the page among the keys to be read. */
   readonly index: number;
   readonly location: DataLocation;
 }
@@ -24,13 +24,13 @@ export interface PromotedEntry {
 export interface PromotedReadingParts {
   /** Asks a node to promote pages; one outcome for each key. Never rejects. */
   readonly ask: (nodeId: string, keys: readonly string[]) => Promise<readonly HoldOutcome[]>;
-  /** Tells the owner that these pages are read; the caller does not wait for it. */
+  /** Tells the owner that these pages have been read; not awaited. */
   readonly release: (nodeId: string, keys: readonly string[]) => void;
-  /** Reads pages from where they are now into the caller's memory; one result for each entry. */
+  /** Reads pages from their present locations into the caller's memory; one result for each entry. */
   readonly read: (entries: readonly PromotedEntry[]) => Promise<boolean[]>;
-  /** Whether the reader is being closed, or its call was aborted: unread pages are misses then. */
+  /** Whether the reader is closing or its call was aborted: unread pages are then misses. */
   readonly isEnded: () => boolean;
-  /** Aborting ends waits for the owner at once; reads under way are waited for. */
+  /** Aborting ends waits for the owner at once; reads in progress are still awaited. */
   readonly signal?: AbortSignal | undefined;
   readonly clock: Clock;
 }
@@ -42,7 +42,7 @@ interface Round {
 
 /**
  * Reads the pages that one owner has on its disk: has them promoted in rounds, and reads each round while the next one
- * is being promoted. Use it once.
+ * is being promoted. Single use.
  *
  * A page whose read fails is requested once more. The size of a round is chosen so that its pages are read well before
  * the owner's leases end.
@@ -65,7 +65,7 @@ export class PromotedReading {
     this.#open = keys.map((_, i) => i);
   }
 
-  /** Reads all pages; one result for each key, when every page has been read or is a miss. */
+  /** Reads all pages; resolves with one result for each key when every page has been read or is a miss. */
   async run(): Promise<boolean[]> {
     const { clock, isEnded } = this.#parts;
     let progressMs = clock.nowMs();
@@ -108,7 +108,7 @@ export class PromotedReading {
     return ask(this.#nodeId, keys).then((outcomes) => ({ indices, outcomes }));
   }
 
-  /** The entries that can be read now; pages that come later are requested again. */
+  /** The entries that can be read now; pages whose outcome is `later` are queued to be requested again. */
   #sort({ indices, outcomes }: Round): PromotedEntry[] {
     const entries: PromotedEntry[] = [];
     const later: number[] = [];
@@ -142,7 +142,7 @@ export class PromotedReading {
     else if (elapsedMs < PROMOTE_LEASE_MS / 16) this.#roundKeys = Math.min(HOLD_REQUEST_MAX_KEYS, this.#roundKeys * 2);
   }
 
-  /** Releases the pages of a round that ends after the reading has. */
+  /** Releases the pages of a round that arrives after the reading has ended. */
   #releaseLate(round: Promise<Round>): void {
     round.then(
       (late) => this.#release(this.#sort(late)),

@@ -1,26 +1,23 @@
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { Tier } from '../../types.js';
 
-/** Why a page could not be read where the directory said that it was. */
+/** Why a page could not be read where the directory listed it. */
 export type Trouble = 'void' | 'expired' | 'unreadable' | 'late' | 'owner_gone' | 'unreachable' | 'not_promoted';
 
-/**
- * Failures within one call: of its pages, by their indices, and of nodes. Most calls have none, and create none of
- * these tables.
- */
+/** Failures within one call, by page index and by node. Most calls have none, and create none of these tables. */
 export class ReadTroubles {
   #pages: Map<number, Trouble> | undefined;
   /**
-   * Nodes that could not be reached, or are no longer members. They are not tried again, so that each costs the call
-   * one deadline.
+   * Nodes that could not be reached or are no longer members. They are not tried again, so that each costs the call
+   * only one deadline.
    */
   #dead: Set<string> | undefined;
-  /** Nodes that did not bring pages from their disks; they are not asked for that again. */
+  /** Nodes that failed to bring pages from their disks; they are not asked for that again. */
   #disks: Set<string> | undefined;
-  /** All nodes on which a page was missed, for whatever reason; other nodes are preferred. */
+  /** All nodes on which a page was missed for any reason; other nodes are preferred. */
   #nodes: Set<string> | undefined;
 
-  /** Whether every page has been where the directory said. */
+  /** Whether every page was found where the directory listed it. */
   get isEmpty(): boolean {
     return this.#pages === undefined && this.#nodes === undefined;
   }
@@ -53,17 +50,17 @@ export class ReadTroubles {
     this.#nodes.add(nodeId);
   }
 
-  /** Nodes on which a page was missed so far. */
+  /** Nodes on which a page has been missed so far. */
   nodes(): ReadonlySet<string> {
     return new Set(this.#nodes);
   }
 
-  /** Whether a page on this node and tier is not worth another attempt of the call. */
+  /** Whether further attempts of the call for a page on this node and tier are pointless. */
   isGivenUp(nodeId: string, tier: Tier): boolean {
     return this.isDead(nodeId) || (tier === 'disk' && this.#disks?.has(nodeId) === true);
   }
 
-  /** Counts the pages that were not where the directory said, by the last reason of each. */
+  /** Counts the pages that were not where the directory listed them, by the last reason of each. */
   count(metrics: MetricsSink): void {
     if (this.#pages === undefined) return;
     for (const reason of this.#pages.values()) metrics.count('meshcache_stale_reads_total', 1, { reason });

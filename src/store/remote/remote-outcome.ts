@@ -3,7 +3,7 @@ import type { LocationColumns } from '../../directory/messages/location-columns.
 import type { DataLocation, Tier } from '../../types.js';
 
 /**
- * Pages of a call that one node has served: page `indices[k]` of the call, from the location at `rows[k]` of the
+ * Pages of a call that one node has served: page `indices[k]` of the call came from the location at `rows[k]` of the
  * columns.
  */
 export interface NodeReads {
@@ -13,22 +13,22 @@ export interface NodeReads {
   readonly columns: LocationColumns;
 }
 
-/** A page that was not read where the directory said that it was. */
+/** A page that was not read where the directory listed it. */
 export interface MissedRead {
   /** Index of the page in the call's keys. */
   readonly index: number;
   readonly nodeId: string;
-  /** Tier in which the directory said that it lies. */
+  /** Tier in which the directory listed the page. */
   readonly tier: Tier;
-  /** The location that was tried; undefined: none was, because its node does not live or answer. */
+  /** The location that was tried; undefined: none, because its node is not alive or does not answer. */
   readonly location?: DataLocation;
-  /** Whether its node has answered that it is not there. */
+  /** Whether the node has answered that the page is not there. */
   readonly isGone?: boolean;
-  /** Whether it was not tried because this node knows of a newer content, or that it is expired. */
+  /** Whether the page was not tried because this node knows newer content, or knows that the page has expired. */
   readonly isVoid?: boolean;
 }
 
-/** Whether a page is known not to be where the directory said. */
+/** Whether a page is known not to be where the directory listed it. */
 export function isKnownMissing({ isGone, isVoid }: MissedRead): boolean {
   return isGone === true || isVoid === true;
 }
@@ -43,7 +43,7 @@ export class RemoteOutcome {
     this.#add(located.nodeAt(k).nodeId, located.indices[k] as number, located.rows[k] as number, located.columns);
   }
 
-  /** Adds page `k` of these reads under another index. */
+  /** Adds page `k` of `reads` under another index. */
   addReadAs(index: number, { nodeId, rows, columns }: NodeReads, k: number): void {
     this.#add(nodeId, index, rows[k] as number, columns);
   }
@@ -64,7 +64,7 @@ export class RemoteOutcome {
   }
 }
 
-/** The indices of the pages that each node has served, in ascending order; answers arrive in any order. */
+/** The indices of the pages that each node has served, in ascending order, whatever the order of answers. */
 export function indicesByNode(reads: readonly NodeReads[]): Iterable<readonly [nodeId: string, indices: number[]]> {
   const byNode = new Map<string, number[]>();
   for (const { nodeId, indices } of reads) {
@@ -78,11 +78,11 @@ export function indicesByNode(reads: readonly NodeReads[]): Iterable<readonly [n
 
 /**
  * The combined outcome of several attempts: all pages that were read, and for each page every node on which it was
- * missed. An attempt on the same node as the one before replaces it.
+ * missed. A second attempt on the same node replaces the first.
  */
 export class Attempts {
   readonly #all = new RemoteOutcome();
-  /** By index: the last attempt, if it was a miss. */
+  /** The last attempt for each index, if it was a miss. */
   readonly #last = new Map<number, MissedRead>();
 
   add({ reads, missed }: Pick<RemoteOutcome, 'reads' | 'missed'>): void {

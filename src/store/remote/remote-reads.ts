@@ -16,59 +16,59 @@ import { PromotedReading } from './promoted-reading.js';
 import { ReadTroubles } from './read-troubles.js';
 import { Attempts, isKnownMissing, type MissedRead, RemoteOutcome } from './remote-outcome.js';
 
-/** What the reads of callers use beside the ground; copies are made without it. */
+/** Collaborators of callers' reads, beside the ground; copies are made without them. */
 export interface ReadsOfCallers extends ReadMemory {
   /** Knows which pages are void here. */
   readonly statements: PageStatements;
 }
 
-/** Number of times that a page is looked up in the directory. */
+/** Maximum number of times that a page is looked up in the directory. */
 const ROUNDS_MAX_COUNT = 3;
 
-/** Takes note of how far a round is. */
+/** Receives the progress of a round. */
 export interface RoundProgress {
-  /** Pages have been read or have failed; told at once, so that a slow node delays only its own pages. */
+  /** Called at once with pages that were read or have failed, so that a slow node delays only its own pages. */
   tried(part: RemoteOutcome): void;
-  /** The directory has returned all locations that it knows: pages for which `isFound` has no 1 are misses. */
+  /** Called when the directory has returned all known locations: pages for which `isFound` is not 1 are misses. */
   searched(isFound: Uint8Array): void;
 }
 
-/** Pages that are to be read from other nodes. */
+/** Pages to read from other nodes. */
 export interface RemoteRequest {
-  /** The keys in encoded form, if the caller has passed them so. */
+  /** The keys in encoded form, if the caller has passed them that way. */
   readonly asked?: Keys | undefined;
   readonly keys: readonly string[];
   /** Destinations, one for each key. */
   readonly pages: readonly CallerPage[];
-  /** Indices of the pages that are wanted. */
+  /** Indices of the wanted pages. */
   readonly wanted: readonly number[];
-  /** Called, as answers come, with pages that only this node itself is said to have. */
+  /** Called, as answers arrive, with pages that only this node is listed for. */
   readonly onOwn?: ((indices: readonly number[]) => void) | undefined;
-  /** Location that the directory has just given for a page, by its index; used instead of the first lookup. */
+  /** A location that the directory has just given for a page, by index; replaces the first lookup. */
   readonly locationOf?: ((index: number) => DataLocation | undefined) | undefined;
-  /** Is told of progress; then there is only one round. */
+  /** Receives progress; there is then only one round. */
   readonly round?: RoundProgress | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Takes the reasons of misses, if the caller wants to know them. */
+  /** Collects the reasons of misses, if the caller wants them. */
   readonly reasons?: Reasons<MissReason> | undefined;
 }
 
-/** A request and its results so far. */
+/** A request and its state. */
 interface Call extends RemoteRequest {
   readonly troubles: ReadTroubles;
 }
 
 /** The located pages of a round, grouped by how they are read. */
 interface RoundPlan {
-  /** Pages that only this node itself is said to have. */
+  /** Pages that only this node is listed for. */
   readonly own: readonly number[];
   readonly inMemory: LocatedPages;
   readonly onDisk: LocatedPages;
-  /** Pages for which this node has set, or was told of, a newer content, and expired ones. */
+  /** Expired pages, and pages for which this node has set, or was told of, newer content. */
   readonly outdated: readonly MissedRead[];
 }
 
-/** Reads pages from the pools of the nodes that the directory names; pages on their disks are promoted first. */
+/** Reads pages from the pools of the nodes that the directory names; pages on those nodes' disks are promoted first. */
 export class RemoteReads {
   readonly #ground: StoreGround;
   readonly #own: ReadsOfCallers | undefined;
@@ -76,7 +76,7 @@ export class RemoteReads {
   readonly #disks: DiskReads;
   #closed = false;
 
-  /** `own`: undefined for copies, which look everything up and read what may be void. */
+  /** `own`: undefined for copies, which look up every page and also read void ones. */
   constructor(ground: StoreGround, own?: ReadsOfCallers) {
     this.#ground = ground;
     this.#own = own;
@@ -85,13 +85,13 @@ export class RemoteReads {
   }
 
   /**
-   * Reads the wanted pages, from all owners at once, and resolves with the results. A page that could not be read where
-   * the directory said, because its owner does not answer or has moved it to its disk, is looked up again, on other
-   * nodes if any have it, for READ_AGAIN_WITHIN_MS at most.
+   * Reads the wanted pages from all owners at once and resolves with the results. If a page cannot be read where the
+   * directory said, because its owner does not answer or has moved it to its disk, it is looked up again, on other
+   * nodes if possible, for at most READ_AGAIN_WITHIN_MS.
    *
-   * After an abort of the signal nothing more begins, and neither the directory nor promotions are waited for: only
-   * reads under way, as `Transport.batchRead` does. Pages that the abort kept from being read have no result, and count
-   * against no node.
+   * After an abort nothing more begins, and neither the directory nor promotions are awaited, only reads in progress,
+   * as in `Transport.batchRead`. Pages that were not read because of the abort have no result, and count against no
+   * node.
    */
   async read(request: RemoteRequest): Promise<RemoteOutcome> {
     const { clock, metrics } = this.#ground;
@@ -111,13 +111,13 @@ export class RemoteReads {
       const before = troubles.nodes();
       left = await this.#afterRound(call, attempts, await this.#readOnce(call, left, false), before);
     }
-    // Reads that the end of the store has cut short say nothing about the directory.
+    // Reads cut short by the closing of the store say nothing about the directory.
     if (!this.#closed) troubles.count(metrics);
     return attempts.outcome();
   }
 
   /**
-   * Processes the results of a round; `before`: nodes on which pages were missed earlier. Returns the indices to look
+   * Processes the results of a round. `before`: nodes on which pages were missed earlier. Returns the indices to look
    * up again.
    */
   async #afterRound(
@@ -130,14 +130,14 @@ export class RemoteReads {
     attempts.add({ reads, missed });
     await this.#discardStale(keys, missed, signal);
     for (const { nodeId } of missed) troubles.noteNode(nodeId);
-    // A node that is named although it has failed before is the only one that has the page.
+    // If a node that failed before is named again, no other node has the page.
     const isOver = ({ nodeId, tier }: MissedRead) => before.has(nodeId) && troubles.isGivenUp(nodeId, tier);
     return missed.filter((miss) => !isOver(miss)).map(({ index }) => index);
   }
 
   /**
    * Reports stale locations to the owners that named them, before those are asked again. Locations that failed for
-   * another reason may still be right.
+   * other reasons may still be right.
    */
   async #discardStale(
     keys: readonly string[],
@@ -150,17 +150,17 @@ export class RemoteReads {
       gone.map(({ index }) => keys[index] as string),
       gone.map(({ location }) => location as DataLocation),
     );
-    // An owner that does not answer must not delay the read: the node that has failed is avoided anyway.
+    // An owner that does not answer must not delay the read: the failed node is avoided anyway.
     await unlessAborted(within(this.#ground.clock, DISCARD_WAIT_MAX_MS, told), signal);
   }
 
-  /** Stops: reads under way finish, no new ones begin. */
+  /** Stops: reads in progress finish, no new ones begin. */
   close(): void {
     this.#closed = true;
     this.#memory.close();
   }
 
-  /** Looks these pages up, and reads each as soon as it is found. */
+  /** Looks up these pages, and reads each one as soon as it is found. */
   async #readOnce(call: Call, wanted: readonly number[], isFirst: boolean): Promise<RemoteOutcome> {
     const { keys, round: progress, signal } = call;
     const reads: Promise<RemoteOutcome>[] = [];
@@ -182,7 +182,7 @@ export class RemoteReads {
       await unlessAborted(searching, signal);
       if (isFound !== undefined) progress?.searched(isFound);
     } finally {
-      // The reads are awaited even if the lookup fails, because they may write into the pages until then.
+      // The reads are awaited even if the lookup fails, because they may write into the pages until they end.
       if (reads.length > 1) await Promise.allSettled(reads);
       else await reads[0]?.catch(() => {});
     }
@@ -209,7 +209,7 @@ export class RemoteReads {
     );
   }
 
-  /** Begins to read pages from the nodes that the directory names. */
+  /** Starts to read pages from the nodes that the directory names. */
   #readFound(located: LocatedPages, call: Call, isFirst: boolean, reads: Promise<RemoteOutcome>[]): void {
     const { round: progress } = call;
     const { own, inMemory, onDisk, outdated } = this.#plan(located, call);
@@ -222,7 +222,7 @@ export class RemoteReads {
       outcome.missed.push(...outdated);
       add(Promise.resolve(outcome));
     }
-    // All pages are one read, unless the caller wants the pages of each node as soon as they arrive.
+    // All pages are one read, unless the caller wants each node's pages as soon as they arrive.
     const parts = progress === undefined ? [inMemory] : byNode(inMemory);
     for (const part of parts) if (part.count > 0) add(this.#memory.read(part, call));
     if (onDisk.count > 0) for (const read of this.#disks.read(onDisk, call)) add(read);
@@ -250,7 +250,7 @@ export class RemoteReads {
       }
       if (this.#isExpired(columns, row)) {
         troubles.note(index, 'expired');
-        // The directory is not told: its own clock says when the page has expired there.
+        // The directory need not be told: its own clock knows that the page has expired.
         outdated.push({ index, nodeId, tier: isOnDisk ? 'disk' : 'memory', isVoid: true });
         continue;
       }
@@ -275,8 +275,8 @@ export class RemoteReads {
   }
 
   /**
-   * Whether a location is expired, or of a clock that is too far ahead, at a present that is not before the page was
-   * set, however far this node's clock is behind.
+   * Whether a location is expired, or comes from a clock too far ahead. It is judged at a time no earlier than when the
+   * page was set, however far this node's clock is behind.
    */
   #isExpired({ expires, version }: LocationColumns, row: number): boolean {
     const { versions } = this.#ground;
@@ -287,8 +287,7 @@ export class RemoteReads {
   }
 
   /**
-   * Reusable locations of the wanted pages. Those of the own node are not used, because the directory may know more by
-   * now.
+   * Reusable locations of the wanted pages, except those on this node, for which the directory may know better by now.
    */
   #knownAmong({ keys, pages, locationOf }: Call, wanted: readonly number[]): LocatedPages | undefined {
     const knownLocations = this.#own?.knownLocations;
@@ -315,8 +314,8 @@ export class RemoteReads {
   }
 
   /**
-   * The known locations that can be read. Another length means another page, and of a restarted node the directory
-   * knows more.
+   * The known locations that can be read. A different length means a different page, and after a restart of the node
+   * the directory knows better.
    */
   #usable(known: LocatedPages, pages: readonly CallerPage[]): LocatedPages | undefined {
     const { cluster } = this.#ground;
@@ -353,7 +352,7 @@ function without(wanted: readonly number[], found: readonly number[]): readonly 
   return wanted.filter((index) => !indices.has(index));
 }
 
-/** The pages of each node apart. */
+/** Splits located pages by node. */
 function byNode(located: LocatedPages): readonly LocatedPages[] {
   const { columns, rows } = located;
   const groups = new Map<string, number[]>();
@@ -365,7 +364,7 @@ function byNode(located: LocatedPages): readonly LocatedPages[] {
   return Array.from(groups.values(), (positions) => located.pick(positions));
 }
 
-/** Reads pages that other nodes have on their disks, after they have brought them into their memory. */
+/** Reads pages from other nodes' disks, after those nodes have brought them into their memory. */
 class DiskReads {
   readonly #ground: StoreGround;
   readonly #memory: MemoryReads;
@@ -376,8 +375,8 @@ class DiskReads {
   }
 
   /**
-   * One promise for each node that is asked, and one for the pages of nodes that are not: those do not live, or have
-   * failed to bring such pages before.
+   * One promise for each node that is asked, and one for the pages of nodes that are not asked because they are dead or
+   * have failed to bring such pages before.
    */
   read(located: LocatedPages, { pages, troubles, ...call }: MemoryReadsCall): Promise<RemoteOutcome>[] {
     const byOwner = new Map<string, number[]>();
@@ -409,7 +408,7 @@ class DiskReads {
     const { holders } = cluster;
     const memory = this.#memory;
     const { keys, troubles, signal } = call;
-    // A promoted page that its owner does not keep for this reader is requested again, so that only the final result
+    // If the owner does not keep a promoted page for this reader, the page is requested again, so only the final result
     // counts.
     const promoted: MemoryReadsCall = { ...call, troubles: new ReadTroubles() };
     const outcome = new RemoteOutcome();
