@@ -1,5 +1,6 @@
 /**
- * The entry `meshcache`: what programs use every day. Names and meanings stay within a major version; new ones may come.
+ * The entry `meshcache`: what programs use every day. Within a major version, names and meanings stay; new ones may be
+ * added.
  *
  * @module meshcache
  */

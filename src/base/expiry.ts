@@ -1,5 +1,6 @@
 /*
- * When a page expires: a version of the cluster's hybrid clock (see `concurrency/hybrid-clock.ts`), from which on nobody finds the page; 0: never.
+ * An expiry is a version of the cluster's hybrid clock (see `concurrency/hybrid-clock.ts`). From that version on nobody
+ * finds the page; 0: it never expires.
  */
 
 /** Whether a page with this expiry is expired, at a present of the hybrid clock. */

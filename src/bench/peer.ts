@@ -1,6 +1,6 @@
 /*
- * The other process of a benchmark: `bench-peer.js SUBJECT` executes the commands of the process that started it, and lives as long as
- * the IPC channel between them.
+ * The other process of a benchmark: `bench-peer.js SUBJECT` executes the commands of the process that started it. It
+ * lives as long as the IPC channel between them.
  */
 import { type ExecuteCommand, type PeerSubject, serveCommands } from './measuring/peer-process.js';
 

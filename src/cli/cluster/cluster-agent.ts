@@ -1,6 +1,6 @@
 /*
- * One node process of a cluster on this machine, started by cluster.ts with an IPC channel. It lives as long as that channel, so that nothing
- * is left behind however the program that started it ends; after `keep` it lives until SIGTERM.
+ * One node process of a cluster on this machine, started by cluster.ts with an IPC channel. It lives as long as that
+ * channel, so that nothing is left behind however the program that started it ends; after `keep` it lives until SIGTERM.
  */
 
 import { MeshCacheStore } from '../../node/meshcache-store.js';

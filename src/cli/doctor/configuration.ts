@@ -19,8 +19,8 @@ import { listenFailure, ownAddresses, privileged, reasonOf, tlsFinding, whoHas }
 import type { Finding } from './finding.js';
 
 /*
- * What a node would find with the configuration that it is given, one setting after the other. Nothing is started and nothing
- * left behind: ports are listened on for a moment.
+ * Checks what a node would find with this configuration, one setting after the other. It starts nothing and leaves
+ * nothing behind; it listens on the ports for a moment.
  */
 
 /** Part of the free memory that a pool may take before a warning. */

@@ -12,7 +12,8 @@ import {
 } from './differences.js';
 
 /*
- * What `meshcache status --json` prints. Fields are only ever added. Counts are since the nodes' start, rates of the last seconds.
+ * The output of `meshcache status --json`. Fields are only ever added. Counts are since the start of each node, rates
+ * are of the last seconds.
  */
 
 /** A node's answer, or the reason why there is none. */

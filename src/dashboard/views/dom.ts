@@ -1,6 +1,6 @@
 /*
- * All text reaches the page as text: names and messages come from other machines and are never taken for markup. Elements are kept
- * and changed, not made anew, so that focus, selection and scroll positions stay.
+ * All text reaches the page as text: names and messages come from other machines, and are never treated as markup.
+ * Elements are updated in place, so that focus, selection and scroll positions stay.
  */
 
 interface ElementOptions {

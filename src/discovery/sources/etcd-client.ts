@@ -213,8 +213,9 @@ function parsed(text: string): EtcdObject | undefined {
 }
 
 /*
- * What is in etcd: one key for each node that runs a master, `/NAME/masters/NUMBER` with the numbers 00 to 15. Its value is
- * `{"addr":"host:port","node_id":"…"}`, and its lease that of the node. Other keys and other values are passed over, and stay as they are.
+ * Contents of etcd: one key for each node that runs a master, `/NAME/masters/NUMBER` with the numbers 00 to 15. The
+ * value is `{"addr":"host:port","node_id":"…"}`; the key has the lease of the node. Other keys and values are ignored,
+ * and left as they are.
  */
 
 /** Most keys that are read. There are more only if other programs have written there. */

@@ -150,7 +150,9 @@ export class SimCluster {
     return workload.kind === 'conversations' ? new ConversationRequests(workload, this) : undefined;
   }
 
-  /** @internal Sends a request to a node. Resolves when it has been served, or its node went down; may never resolve. */
+  /**
+   * @internal Sends a request to a node. Resolves when it has been served, or its node went down; may never resolve.
+   */
   async send(request: SimRequest): Promise<void> {
     const number = this.#route(request, this.nodes);
     const chosen = this.nodes[number - 1];
