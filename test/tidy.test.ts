@@ -297,6 +297,17 @@ test('tidy: of the command only its entry point imports benchmarks', (t) => {
   }
 });
 
+// Cause: the drop of copies that no owner had taken was such an argument, and was not carried out where nobody listened.
+test('tidy: an optional call has no call of an own method as its argument', (t) => {
+  const optional = /\?\.\((?:await )?this\.#\w+\(/;
+  const found = sources('src').filter(({ text }) => optional.test(text));
+  t.deepEqual(
+    found.map(({ path }) => path),
+    [],
+  );
+  t.regex('onDropped?.(this.#dropUntaken(batch, origins))', optional);
+});
+
 test('tidy: comments stand alone: none begins with half a sentence', (t) => {
   const dangling: string[] = [];
   for (const { path, text } of [...sources('src'), ...sources('test/_support'), ...sources('test/_programs')]) {
