@@ -49,7 +49,6 @@ const LONG_FILES: Readonly<Record<string, number>> = {
   'src/config.ts': 505,
   'src/discovery/client.ts': 506,
   'src/disk/journal/journal.ts': 502,
-  'src/pool/published-pool.ts': 503,
   'src/store/namespace/store-namespace.ts': 502,
   'src/transport/tcp/reading/read-connection.ts': 504,
 };

@@ -1,17 +1,11 @@
 import { assert } from '../base/assert.js';
-import { type Clock, within } from '../base/environment/clock.js';
+import { within } from '../base/environment/clock.js';
 import { POOL_FILL_WAIT_MS } from '../base/limits.js';
 import { FILLS_CALLER } from '../core/pool/request-terms.js';
 import type { PageBytes } from './page-batch.js';
-import {
-  NO_ORIGIN,
-  type PageIndex,
-  type PageOrigin,
-  type PublishedPage,
-  type Vacancy,
-  type Wish,
-} from './page-index.js';
-import type { PageLease, PageLeases } from './page-leases.js';
+import { NO_ORIGIN, type PageOrigin, type Vacancy, type Wish } from './page-index.js';
+import type { PageLease } from './page-leases.js';
+import type { PoolGround } from './pool-ground.js';
 
 const FILLS = { caller: FILLS_CALLER };
 
@@ -28,18 +22,6 @@ export interface FilledPages {
   readonly state?: 'live' | 'unconfirmed';
 }
 
-export interface PageFillsParts {
-  readonly index: PageIndex;
-  readonly leases: PageLeases;
-  /** Bytes of the pool, starting at an offset. */
-  readonly bytes: (offset: number, length: number) => Uint8Array;
-  /** Called with each filled page before any reader can find it. */
-  readonly onFilled: (key: string, page: PublishedPage) => void;
-  /** Called with the keys of pages that were evicted or replaced to make room. */
-  readonly onGone: (keys: ReadonlySet<string>) => void;
-  readonly clock: Clock;
-}
-
 /** Pages of a call to be filled, and leases of existing ones; targets and leases have one element per key. */
 interface EmptyBatch extends Required<FilledPages> {
   readonly vacancies: readonly Vacancy[];
@@ -49,12 +31,12 @@ interface EmptyBatch extends Required<FilledPages> {
 
 /** Pages of one pool that are being filled from elsewhere: hidden and held until they have arrived or failed. */
 export class PageFills {
-  readonly #parts: PageFillsParts;
+  readonly #ground: PoolGround;
   /** For each key whose page is being filled, a promise that resolves when the fill has ended, successful or not. */
   readonly #fills = new Map<string, Promise<void>>();
 
-  constructor(parts: PageFillsParts) {
-    this.#parts = parts;
+  constructor(ground: PoolGround) {
+    this.#ground = ground;
   }
 
   get isIdle(): boolean {
@@ -69,7 +51,7 @@ export class PageFills {
   /** Waits until none of these keys is being filled, at most POOL_FILL_WAIT_MS. */
   async awaitFor(keys: readonly string[]): Promise<void> {
     const fills = keys.map((key) => this.#fills.get(key)).filter((fill) => fill !== undefined);
-    if (fills.length > 0) await within(this.#parts.clock, POOL_FILL_WAIT_MS, Promise.all(fills));
+    if (fills.length > 0) await within(this.#ground.clock, POOL_FILL_WAIT_MS, Promise.all(fills));
   }
 
   /** Fills pages from elsewhere; see `PublishedPool.fillPages`. */
@@ -83,7 +65,7 @@ export class PageFills {
     // Leases come first, so that existing pages are not evicted for new ones.
     const leases = this.#lease(keys);
     const wishes = keys.map((key, i): Wish => {
-      const isVacant = leases[i] === null && !this.#parts.index.isHeld(key);
+      const isVacant = leases[i] === null && !this.#ground.index.isHeld(key);
       return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing', request: FILLS };
     });
     const { vacancies, gone } = this.#placeEach(wishes, origins);
@@ -91,12 +73,12 @@ export class PageFills {
     const targets: (PageBytes | null)[] = keys.map(() => null);
     for (const { index, offset } of vacancies) {
       const length = lengths[index] as number;
-      targets[index] = { views: [this.#parts.bytes(offset, length)], length };
+      targets[index] = { views: [this.#ground.memory.bytes(offset, length)], length };
     }
     const batch = { vacancies, targets, leases, origins, state };
     const filled = vacancies.length === 0 ? leases : this.#fillVacancies(batch, fill);
     try {
-      this.#parts.onGone(gone);
+      this.#ground.tellGone(gone);
     } finally {
       await filled;
     }
@@ -109,7 +91,7 @@ export class PageFills {
    * would arrive.
    */
   #placeEach(wishes: readonly Wish[], origins: readonly PageOrigin[]): { vacancies: Vacancy[]; gone: Set<string> } {
-    const { index: pages } = this.#parts;
+    const { index: pages } = this.#ground;
     const vacancies: Vacancy[] = [];
     const gone = new Set<string>();
     for (const [index, wish] of wishes.entries()) {
@@ -136,12 +118,12 @@ export class PageFills {
       sums = await fill(targets);
       return leases;
     } catch (error) {
-      if (!this.#parts.index.isFreed) this.#unlease(leases);
+      if (!this.#ground.index.isFreed) this.#unlease(leases);
       throw error;
     } finally {
       for (const vacancy of vacancies) {
         const { index, key } = vacancy;
-        if (!this.#parts.index.isFreed) leases[index] = this.#endFill(vacancy, batch, sums[index] ?? null);
+        if (!this.#ground.index.isFreed) leases[index] = this.#endFill(vacancy, batch, sums[index] ?? null);
         this.#fills.delete(key);
       }
       end();
@@ -151,19 +133,19 @@ export class PageFills {
   #endFill(vacancy: Vacancy, { targets, origins, state }: EmptyBatch, checksum: number | null): PageLease | null {
     const { key, index } = vacancy;
     if (checksum === null) {
-      this.#parts.index.abandonHeld(vacancy);
+      this.#ground.index.abandonHeld(vacancy);
       return null;
     }
     const { length } = targets[index] as PageBytes;
-    const page = this.#parts.index.fillHeld(vacancy, length, checksum, origins[index], state);
+    const page = this.#ground.index.fillHeld(vacancy, length, checksum, origins[index], state);
     if (page === null) return null;
-    this.#parts.onFilled(key, page);
-    return this.#parts.leases.take(key, page);
+    this.#ground.filled(key, page);
+    return this.#ground.leases.take(key, page);
   }
 
   /** Removes existing pages that must make way for new ones; returns their keys. */
   #makeWay(keys: readonly string[]): string[] {
-    const { index, leases } = this.#parts;
+    const { index, leases } = this.#ground;
     const removed = index.states.makingWay(keys);
     for (const key of removed) {
       leases.endOf(key);
@@ -173,18 +155,18 @@ export class PageFills {
   }
 
   #lease(keys: readonly string[]): (PageLease | null)[] {
-    const { index, leases } = this.#parts;
+    const { index, leases } = this.#ground;
     return index.peekBatch(keys).map((page, i) => page && leases.take(keys[i] as string, page));
   }
 
   #unlease(leases: readonly (PageLease | null)[]): void {
-    for (const lease of leases) if (lease !== null) this.#parts.leases.end(lease);
+    for (const lease of leases) if (lease !== null) this.#ground.leases.end(lease);
   }
 
   /** Throws `InvariantError` unless each page that is being filled is held. */
   verify(): void {
     for (const key of this.#fills.keys()) {
-      assert(this.#parts.index.isHeld(key), () => `page fills: ${JSON.stringify(key)} is being filled and not held`);
+      assert(this.#ground.index.isHeld(key), () => `page fills: ${JSON.stringify(key)} is being filled and not held`);
     }
   }
 }

@@ -26,6 +26,8 @@ export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> 
   readonly onFreed?: (slot: number) => void;
 }
 
+/** Keys of one slice of a walk through all pages. */
+const SLICE_KEYS = 4096;
 const NO_REQUEST: PublishRequest = {};
 
 /**
@@ -167,6 +169,14 @@ export class PageIndex {
   order(): Uint32Array {
     const order = this.#allocator.order();
     return this.#local.countOf('filling') === 0 ? order : order.filter((slot) => this.#local.isIn(slot, FILLED));
+  }
+
+  /** Keys of the pages of {@link keys}, slice by slice. Pages that come or go meanwhile may be missing, or appear twice. */
+  *keysInSlices(): Generator<string[], void> {
+    const order = this.order();
+    for (let start = 0; start < order.length; start += SLICE_KEYS) {
+      yield this.keysOf(order.subarray(start, start + SLICE_KEYS)).filter((key) => key !== undefined);
+    }
   }
 
   /** Keys of the pages in these slots. If a page has since left, the result is undefined or the key of another page. */

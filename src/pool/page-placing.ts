@@ -1,9 +1,8 @@
 import { PageCopies } from '../memory/page-copies.js';
 import { type DistinctBatch, isWhole, type PageBytes, type PlacedBatch } from './page-batch.js';
-import type { PageIndex, PublishedPage, Wish } from './page-index.js';
-import type { PageLeases } from './page-leases.js';
-import type { PoolMemory } from './pool-memory.js';
-import { again, isAsGood, type PageOrigin } from './slots/page-origin.js';
+import type { PublishedPage, Wish } from './page-index.js';
+import type { PoolGround } from './pool-ground.js';
+import { again, isAsGood } from './slots/page-origin.js';
 
 /** A batch to be placed; all lists have one element per key. */
 export interface Placing {
@@ -14,22 +13,11 @@ export interface Placing {
   readonly sums: readonly (number | undefined)[];
 }
 
-/** The parts of a pool that decide where pages go. */
-export interface PlacingParts {
-  readonly index: PageIndex;
-  readonly leases: PageLeases;
-  readonly memory: PoolMemory;
-  /** Updates the origin of a page that was set again. */
-  readonly setOrigin: (key: string, page: PublishedPage, origin: PageOrigin) => void;
-}
-
 /**
  * Decides for each page whether the existing one stays, the new one is copied in, or it is refused, and where it goes.
  */
-export function placeBatch(
-  { batch, here, sums }: Placing,
-  { index: pages, leases, memory, setOrigin }: PlacingParts,
-): PlacedBatch {
+export function placeBatch({ batch, here, sums }: Placing, ground: PoolGround): PlacedBatch {
+  const { index: pages, leases, memory } = ground;
   const { origin, request } = batch;
   const makingWay = new Set(pages.states.makingWay(batch.batch));
   const wishes = batch.keys.map((key, i): Wish => {
@@ -54,7 +42,7 @@ export function placeBatch(
   for (const { key } of placement.vacancies) makingWay.delete(key);
   for (const key of makingWay) placement.gone.add(key);
   placement.used.forEach((page, i) => {
-    if (page !== null) setOrigin(batch.keys[i] as string, page, again(page, origin));
+    if (page !== null) ground.setOrigin(batch.keys[i] as string, page, again(page, origin));
   });
   const copies = new PageCopies();
   for (const { index, offset } of placement.vacancies) {

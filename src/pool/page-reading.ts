@@ -1,9 +1,9 @@
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import { PageCopies } from '../memory/page-copies.js';
-import type { CopyThreads } from './copy-threads.js';
 import { isWhole, type PageBytes } from './page-batch.js';
-import type { PageIndex, PublishedPage } from './page-index.js';
+import type { PublishedPage } from './page-index.js';
 import type { PageServing } from './page-serving.js';
+import type { PoolGround } from './pool-ground.js';
 
 /** Result of copying a page out of the pool. */
 export type LocalRead =
@@ -30,14 +30,14 @@ export class Reading {
   }
 
   /** Adds the next page of the batch, to be copied to `target`; `viewsOf` returns the bytes of a page. */
-  add(target: PageBytes, viewsOf: (page: PublishedPage) => readonly Uint8Array[]): void {
+  add(target: PageBytes, ground: PoolGround): void {
     const index = this.outcomes.length;
     const page = this.#found[index] ?? null;
     if (page === null) {
       this.outcomes.push('absent');
     } else if (page.length === target.length && isWhole(target)) {
       this.hits.push(index);
-      this.copies.add(viewsOf(page), target.views);
+      this.copies.add(ground.viewsOf(page), target.views);
       this.outcomes.push('read');
     } else {
       this.outcomes.push('wrong-length');
@@ -45,8 +45,8 @@ export class Reading {
   }
 
   /** Adds pages one after the other, see {@link add}. */
-  addAll(targets: readonly PageBytes[], viewsOf: (page: PublishedPage) => readonly Uint8Array[]): this {
-    for (const target of targets) this.add(target, viewsOf);
+  addAll(targets: readonly PageBytes[], ground: PoolGround): this {
+    for (const target of targets) this.add(target, ground);
     return this;
   }
 
@@ -59,22 +59,14 @@ export class Reading {
   }
 }
 
-export interface LocalReadsParts {
-  readonly index: PageIndex;
-  readonly copyThreads: CopyThreads;
-  readonly serving: PageServing;
-  /** Returns the bytes of a page of the index. */
-  readonly viewsOf: (page: PublishedPage) => readonly Uint8Array[];
-  /** Removes a damaged page. */
-  readonly remove: (key: string) => void;
-}
-
 /** Copies pages out of one pool; one outcome for each key. */
 export class LocalReads {
-  readonly #parts: LocalReadsParts;
+  readonly #ground: PoolGround;
+  readonly #serving: PageServing;
 
-  constructor(parts: LocalReadsParts) {
-    this.#parts = parts;
+  constructor(ground: PoolGround, serving: PageServing) {
+    this.#ground = ground;
+    this.#serving = serving;
   }
 
   /** Copies pages that have just been looked up, on this thread. */
@@ -83,9 +75,8 @@ export class LocalReads {
     targets: readonly PageBytes[],
     { found, isVerified }: { readonly found: readonly (PublishedPage | null)[]; readonly isVerified: boolean },
   ): LocalRead[] {
-    const { viewsOf, remove } = this.#parts;
-    const reading = new Reading(found, isVerified).addAll(targets, viewsOf);
-    for (const i of reading.finish(reading.copies.run())) remove(stringsOf(keys)[i] as string);
+    const reading = new Reading(found, isVerified).addAll(targets, this.#ground);
+    for (const i of reading.finish(reading.copies.run())) this.#ground.remove(stringsOf(keys)[i] as string);
     return reading.outcomes;
   }
 
@@ -100,7 +91,7 @@ export class LocalReads {
   ): Promise<LocalRead[]> | undefined {
     const strings = stringsOf(keys);
     const hits = indicesOfHits(found, targets);
-    const release = this.#parts.serving.holdCopied(
+    const release = this.#serving.holdCopied(
       hits.map((i) => strings[i] as string),
       hits.map((i) => (found[i] as PublishedPage).length),
     );
@@ -109,7 +100,7 @@ export class LocalReads {
 
   /** Copies pages on other threads, in a turn in which nothing is set; the pages are held meanwhile. */
   inTurn(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
-    const { index } = this.#parts;
+    const { index } = this.#ground;
     // The lookup is repeated, without counting a use, because the pages may have changed during others' turns.
     const found = index.peekLive(keys);
     const held = pickKeys(keys, indicesOfHits(found, targets));
@@ -129,12 +120,12 @@ export class LocalReads {
       readonly release: () => void;
     },
   ): Promise<LocalRead[]> {
-    const { index, copyThreads, viewsOf, remove } = this.#parts;
+    const { index, copyThreads } = this.#ground;
     try {
-      const reading = new Reading(held.found, held.isVerified).addAll(targets, viewsOf);
+      const reading = new Reading(held.found, held.isVerified).addAll(targets, this.#ground);
       const sums = await copyThreads.copy(reading.copies);
       if (index.isFreed) return targets.map(() => 'absent');
-      for (const i of reading.finish(sums)) remove(keys[i] as string);
+      for (const i of reading.finish(sums)) this.#ground.remove(keys[i] as string);
       return reading.outcomes;
     } finally {
       held.release();

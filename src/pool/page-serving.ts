@@ -1,10 +1,9 @@
 import { assert, assertAtMost, assertEqual, reduced } from '../base/assert.js';
-import { type Clock, within } from '../base/environment/clock.js';
+import { within } from '../base/environment/clock.js';
 import { COPIED_POOL_FRACTION, POOL_SERVED_WAIT_MS, SERVED_POOL_FRACTION } from '../base/limits.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { STAMP_BYTES } from '../memory/page-stamp.js';
-import type { CopyThreads } from './copy-threads.js';
-import type { PageIndex, PublishedPage } from './page-index.js';
+import type { PoolGround } from './pool-ground.js';
 
 /** A page that is sent directly from the pool. */
 export interface ServedPage {
@@ -17,17 +16,6 @@ export interface ServedPage {
   onWanted: () => void;
   /** Returns the range to the pool; nothing may read the views afterwards. Idempotent. */
   release(): void;
-}
-
-export interface PageServingParts {
-  readonly index: Pick<PageIndex, 'hold' | 'release' | 'holdsOf' | 'isFreed' | 'lookupBatch'>;
-  readonly capacityBytes: number;
-  readonly clock: Clock;
-  readonly copyThreads: CopyThreads;
-  /** Returns the bytes of a page of the index. */
-  readonly viewsOf: (page: PublishedPage) => readonly Uint8Array[];
-  /** Removes a damaged page. */
-  readonly remove: (key: string) => void;
 }
 
 /**
@@ -64,7 +52,7 @@ class Served implements ServedPage {
  * Accounting: each served page is one hold of its key in the index; `#heldBytes` has the sums of their lengths.
  */
 export class PageServing {
-  readonly #parts: PageServingParts;
+  readonly #ground: PoolGround;
   readonly #maxBytes: Readonly<Record<Use, number>>;
   readonly #byKey = new Map<string, Set<Served>>();
   /** For each key that is being set, the number of writers. */
@@ -72,12 +60,9 @@ export class PageServing {
   readonly #waiting = new Map<string, (() => void)[]>();
   readonly #heldBytes: Record<Use, number> = { send: 0, copy: 0 };
 
-  constructor(parts: PageServingParts) {
-    this.#parts = parts;
-    this.#maxBytes = {
-      send: parts.capacityBytes * SERVED_POOL_FRACTION,
-      copy: parts.capacityBytes * COPIED_POOL_FRACTION,
-    };
+  constructor(ground: PoolGround) {
+    this.#ground = ground;
+    this.#maxBytes = { send: ground.capacity * SERVED_POOL_FRACTION, copy: ground.capacity * COPIED_POOL_FRACTION };
   }
 
   get isIdle(): boolean {
@@ -86,11 +71,11 @@ export class PageServing {
 
   /** Holds a page and checks it; see `PublishedPool.serve`. */
   async serve(key: string, isVerified: boolean): Promise<ServedPage | 'damaged' | null> {
-    const { index, viewsOf, copyThreads, remove } = this.#parts;
+    const { index, copyThreads } = this.#ground;
     const [page = null] = index.lookupBatch([key]);
     if (page === null) return null;
     // The tail is copied because its place may be taken by another page's tail after this page has been removed.
-    const views = viewsOf(page).map((view) => (view.length <= STAMP_BYTES ? Uint8Array.from(view) : view));
+    const views = this.#ground.viewsOf(page).map((view) => (view.length <= STAMP_BYTES ? Uint8Array.from(view) : view));
     const served = this.#take(key, 'send', page.length, views);
     if (served === null || !isVerified) return served;
     const copies = new PageCopies();
@@ -98,7 +83,7 @@ export class PageServing {
     const [sum] = copyThreads.take(1, page.length) ? await copyThreads.copy(copies) : copies.run();
     const isIntact = sum === page.checksum;
     if (isIntact && !index.isFreed) return served;
-    if (!isIntact && !index.isFreed) remove(key);
+    if (!isIntact && !index.isFreed) this.#ground.remove(key);
     served.release();
     return isIntact ? null : 'damaged';
   }
@@ -138,7 +123,7 @@ export class PageServing {
   /** Waits until no page of these keys is served, at most POOL_SERVED_WAIT_MS. */
   async awaitFor(keys: readonly string[]): Promise<void> {
     const served = keys.filter((key) => this.#byKey.has(key)).map((key) => this.#ended(key));
-    if (served.length > 0) await within(this.#parts.clock, POOL_SERVED_WAIT_MS, Promise.all(served));
+    if (served.length > 0) await within(this.#ground.clock, POOL_SERVED_WAIT_MS, Promise.all(served));
   }
 
   /** Resolves when no page is served any more. */
@@ -154,7 +139,7 @@ export class PageServing {
     if (others === undefined) this.#byKey.set(key, new Set([served]));
     else others.add(served);
     this.#heldBytes[use] += length;
-    this.#parts.index.hold([key]);
+    this.#ground.index.hold([key]);
     return served;
   }
 
@@ -176,7 +161,7 @@ export class PageServing {
     const others = this.#byKey.get(key);
     others?.delete(served);
     this.#heldBytes[use] = reduced('page serving: held bytes', this.#heldBytes[use], length);
-    if (!this.#parts.index.isFreed) this.#parts.index.release([key]);
+    if (!this.#ground.index.isFreed) this.#ground.index.release([key]);
     if (others === undefined || others.size > 0) return;
     this.#byKey.delete(key);
     const waiting = this.#waiting.get(key);
@@ -192,7 +177,7 @@ export class PageServing {
     const bytes: Record<Use, number> = { send: 0, copy: 0 };
     for (const [key, all] of this.#byKey) {
       assert(all.size > 0, () => `page serving: none of ${JSON.stringify(key)}, which is kept`);
-      assertAtMost(`page serving: of ${JSON.stringify(key)}, and its holds`, all.size, this.#parts.index.holdsOf(key));
+      assertAtMost(`page serving: of ${JSON.stringify(key)}, and its holds`, all.size, this.#ground.index.holdsOf(key));
       for (const { use, length } of all) bytes[use] += length;
     }
     assertEqual('page serving: bytes that are sent', this.#heldBytes.send, bytes.send);

@@ -1,23 +1,19 @@
-import { assertAtMost } from '../base/assert.js';
 import { Mutex } from '../base/concurrency/mutex.js';
 import { ArgumentError } from '../base/errors.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolAllocatorStats, PoolTenantStats, PublishRequest, RequestOptions } from '../core/index.js';
-import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
-import type { CopyThreads } from './copy-threads.js';
-import { KeptPages } from './kept/kept-pages.js';
-import { keysInSlices } from './keys-in-slices.js';
+import { NO_STAMP } from '../memory/page-stamp.js';
+import type { KeptPages } from './kept-pages.js';
 import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, pageAt, SameLength } from './page-batch.js';
 import { type Fill, type FilledPages, PageFills } from './page-fills.js';
-import { isOf, NO_ORIGIN, PageIndex, type PageOrigin, type PagesOf, type PublishedPage } from './page-index.js';
-import { type PageLease, PageLeases } from './page-leases.js';
-import { type Placing, placeBatch } from './page-placing.js';
+import { isOf, NO_ORIGIN, type PageIndex, type PageOrigin, type PagesOf, type PublishedPage } from './page-index.js';
+import type { PageLease } from './page-leases.js';
+import { placeBatch } from './page-placing.js';
 import { type LocalRead, LocalReads } from './page-reading.js';
 import { PageServing, type ServedPage } from './page-serving.js';
-import { PageStamps } from './page-stamps.js';
 import type { PageStates } from './page-states.js';
-import { PoolMemory } from './pool-memory.js';
-import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
+import { PoolGround } from './pool-ground.js';
+import type { PublishedPoolOptions } from './pool-options.js';
 
 export type { PageBytes } from './page-batch.js';
 export { NO_ORIGIN, type PageOrigin, type PagesOf, type PublishedPage } from './page-index.js';
@@ -43,62 +39,38 @@ export class PublishedPool {
   readonly baseAddr: bigint;
   readonly capacity: number;
   readonly rkey: number;
-  readonly #memory: PoolMemory;
+  readonly #ground: PoolGround;
   readonly #index: PageIndex;
-  readonly #stamps: PageStamps | undefined;
-  readonly #onEvict: (keys: string[]) => void;
-  readonly #copyThreads: CopyThreads;
-  readonly #leases: PageLeases;
   readonly #mutex = new Mutex();
   readonly #fills: PageFills;
   readonly #serving: PageServing;
   readonly #reads: LocalReads;
-  /** @internal Undefined: the memory does not outlive the process. */
-  readonly kept: KeptPages | undefined;
   #isEnding = false;
-  #longestBytes = 0;
 
   /** Takes `capacity` bytes from `baseAddr` on, in one live `HostRegion`; peers read them with `rkey`. */
   constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions) {
-    const memory = new PoolMemory(baseAddr, capacity);
+    const ground = new PoolGround(baseAddr, capacity, options);
     if (!Number.isSafeInteger(rkey) || rkey < 0 || rkey > 0xffffffff) {
       throw new ArgumentError(
         `pool: rkey must be the rkey of a registered region, a whole number, got ${String(rkey)}`,
       );
     }
     [this.baseAddr, this.capacity, this.rkey] = [baseAddr, capacity, rkey];
-    this.#memory = memory;
-    this.#onEvict = options.onEvict ?? (() => {});
-    this.#copyThreads = options.copyThreads;
-    const settings = indexOptionsOf(options, { capacityBytes: capacity, segmentBytes: memory.segmentBytes });
-    const stamps = options.stamps && new PageStamps((offset, length) => memory.bytes(offset, length), options.stamps);
-    this.#stamps = stamps;
-    const onFreed = (slot: number): void => {
-      stamps?.destroy(slot);
-      this.kept?.freed(slot);
-    };
-    const index = new PageIndex({ ...settings, ...(stamps && { spaceMinBytes: STAMP_BYTES, onFreed }) });
+    const { index } = ground;
+    this.#ground = ground;
     this.#index = index;
-    const { records, keepsCopies } = options;
-    this.kept = records && stamps && new KeptPages({ records, index, stamps, capacityBytes: capacity, keepsCopies });
     options.tenants?.addTier(
       () => this.keysInSlices(),
-      (...learned) => this.#tellGone(new Set(index.tenants.give(...learned))),
+      (...learned) => ground.tellGone(new Set(index.tenants.give(...learned))),
     );
-    this.#leases = new PageLeases(this.#index);
-    this.#fills = new PageFills({
-      index: this.#index,
-      leases: this.#leases,
-      bytes: (offset, length) => memory.bytes(offset, length),
-      onFilled: (key, page) => this.#stamped(key, page),
-      onGone: (keys) => this.#tellGone(keys),
-      clock: options.clock,
-    });
-    const viewsOf = (page: PublishedPage) => this.viewsOf(page);
-    const remove = (key: string) => this.remove(key);
-    const reading = { index, copyThreads: options.copyThreads, viewsOf, remove };
-    this.#serving = new PageServing({ ...reading, capacityBytes: capacity, clock: options.clock });
-    this.#reads = new LocalReads({ ...reading, serving: this.#serving });
+    this.#fills = new PageFills(ground);
+    this.#serving = new PageServing(ground);
+    this.#reads = new LocalReads(ground, this.#serving);
+  }
+
+  /** @internal Undefined: the memory does not outlive the process. */
+  get kept(): KeptPages | undefined {
+    return this.#ground.kept;
   }
 
   /** The states of the pages, by key. */
@@ -113,7 +85,7 @@ export class PublishedPool {
 
   /** Length in bytes of the longest page so far. */
   get longestBytes(): number {
-    return this.#longestBytes;
+    return this.#ground.longestBytes;
   }
 
   /** Length in bytes of the longest page that a tenant was to have, within its quota; 0: without tenants. */
@@ -151,7 +123,7 @@ export class PublishedPool {
     const batch = new DistinctBatch(keys, pages, { origin, request });
     const here = this.peekBatch(batch.batch);
     const candidates = new SameLength(here, batch.pages, origin);
-    const placed = this.#place({ batch, here, sums: candidates.sums(candidates.copies.run()) });
+    const placed = placeBatch({ batch, here, sums: candidates.sums(candidates.copies.run()) }, this.#ground);
     const sums = placed.copies.run();
     const results = batch.resultsWithoutBytes(placed, sums);
     placed.vacancies.forEach((vacancy, i) => {
@@ -160,7 +132,7 @@ export class PublishedPool {
       results[vacancy.index] = this.#intact(vacancy.key, page, filled);
     });
     // Eviction is reported last, so that no entry is without its bytes whatever the callback does.
-    this.#tellGone(placed.gone);
+    this.#ground.tellGone(placed.gone);
     return batch.spread(results);
   }
 
@@ -261,12 +233,14 @@ export class PublishedPool {
    */
   lease(keys: Keys, onEndedEarly?: (lease: PageLease) => void): (PageLease | null)[] {
     const strings = stringsOf(keys);
-    return this.peekBatch(keys).map((page, i) => page && this.#leases.take(strings[i] as string, page, onEndedEarly));
+    return this.peekBatch(keys).map(
+      (page, i) => page && this.#ground.leases.take(strings[i] as string, page, onEndedEarly),
+    );
   }
 
   /** Ends leases, which counts as a use. Harmless for leases that have ended. */
   unlease(leases: readonly PageLease[]): void {
-    for (const lease of leases) this.#leases.end(lease);
+    for (const lease of leases) this.#ground.leases.end(lease);
   }
 
   /** The live page of each key; null: it is not here, or nobody may find it yet. Counts as a use. */
@@ -283,11 +257,8 @@ export class PublishedPool {
   }
 
   /** The page's bytes, read-only views: valid until control returns to the event loop or a hold of the page ends. */
-  viewsOf({ offset, length, slot }: PublishedPage): Uint8Array[] {
-    assertAtMost('pool: end of a page', offset + length, this.capacity);
-    if (this.#stamps === undefined) return [this.#memory.bytes(offset, length)];
-    const tail = this.#stamps.tailBytesOf(slot, length);
-    return length > STAMP_BYTES ? [this.#memory.bytes(offset, length - STAMP_BYTES), tail] : [tail];
+  viewsOf(page: PublishedPage): Uint8Array[] {
+    return this.#ground.viewsOf(page);
   }
 
   /**
@@ -295,10 +266,11 @@ export class PublishedPool {
    * has.
    */
   stampOf({ slot, offset, length, checksum, state }: PublishedPage): { readonly stamp: number; readonly tail: number } {
-    if (this.#stamps === undefined) return { stamp: NO_STAMP, tail: 0 };
-    const isHere = state !== 'earlier' && this.#stamps.isOf(slot, offset, length);
-    if (!isHere || this.#index.checksumAt(slot) !== checksum) return { stamp: this.#stamps.draw(), tail: 0 };
-    return { stamp: this.#stamps.stampOf(slot), tail: this.#stamps.tailOf(slot, length) };
+    const { stamps } = this.#ground;
+    if (stamps === undefined) return { stamp: NO_STAMP, tail: 0 };
+    const isHere = state !== 'earlier' && stamps.isOf(slot, offset, length);
+    if (!isHere || this.#index.checksumAt(slot) !== checksum) return { stamp: stamps.draw(), tail: 0 };
+    return { stamp: stamps.stampOf(slot), tail: stamps.tailOf(slot, length) };
   }
 
   /** Where a peer reads the page; null: the page is not here. Counts as a use. */
@@ -327,8 +299,7 @@ export class PublishedPool {
 
   /** Removes a page on request, without `onEvict`. A page without all its bytes is also removed, but returns false. */
   remove(key: string): boolean {
-    this.#leases.endOf(key);
-    return this.#index.remove(key);
+    return this.#ground.remove(key);
   }
 
   /**
@@ -364,7 +335,7 @@ export class PublishedPool {
     return keys.filter((key, i) => {
       const page = pages[i] ?? null;
       if (page === null || page.version !== from) return false;
-      this.#setOrigin(key, page, { ...page, version: to, ...given });
+      this.#ground.setOrigin(key, page, { ...page, version: to, ...given });
       return true;
     });
   }
@@ -376,7 +347,7 @@ export class PublishedPool {
 
   /** Every key, next victim first, slice by slice. Pages that come or go meanwhile may be missing, or appear twice. */
   keysInSlices(): Generator<string[], void> {
-    return keysInSlices(this.#index);
+    return this.#index.keysInSlices();
   }
 
   /** Whether there may be copies of pages that the node with this origin has set; 0: of any node's pages. */
@@ -408,21 +379,21 @@ export class PublishedPool {
    */
   free(): void {
     this.#isEnding = true;
-    if (!this.#index.isFreed) this.#leases.endAll();
+    if (!this.#index.isFreed) this.#ground.leases.endAll();
     this.#index.free();
   }
 
   async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
     const before = this.peekBatch(batch.batch);
     const candidates = new SameLength(before, batch.pages, batch.origin);
-    const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
+    const sums = candidates.isEmpty ? [] : candidates.sums(await this.#ground.copyThreads.copy(candidates.copies));
     if (this.#index.isFreed) return batch.spread([]);
     const here = this.peekBatch(batch.batch);
-    const placed = this.#place({ batch, here, sums });
+    const placed = placeBatch({ batch, here, sums }, this.#ground);
     const filled = this.#fillOffThread(batch, here, placed);
     try {
       // Keys are reported while the bytes are being copied, so that other nodes forget early what is being overwritten.
-      this.#tellGone(placed.gone);
+      this.#ground.tellGone(placed.gone);
     } finally {
       await filled;
     }
@@ -438,7 +409,7 @@ export class PublishedPool {
     const origins = vacancies.map(() => batch.origin);
     this.#index.holdUnfilled(vacancies, origins);
     try {
-      const sums = await this.#copyThreads.copy(copies);
+      const sums = await this.#ground.copyThreads.copy(copies);
       if (this.#index.isFreed) return [];
       const results = batch.resultsWithoutBytes(placed, sums);
       vacancies.forEach((vacancy, i) => {
@@ -449,54 +420,32 @@ export class PublishedPool {
       return results;
     } catch (error) {
       for (const vacancy of vacancies) this.#index.abandonHeld(vacancy);
-      this.#tellGone(new Set(vacancies.filter(({ index }) => here[index] !== null).map(({ key }) => key)));
+      this.#ground.tellGone(new Set(vacancies.filter(({ index }) => here[index] !== null).map(({ key }) => key)));
       throw error;
     }
   }
 
-  #place(placing: Placing): PlacedBatch {
-    const setOrigin = (key: string, page: PublishedPage, origin: PageOrigin) => this.#setOrigin(key, page, origin);
-    return placeBatch(placing, { index: this.#index, leases: this.#leases, memory: this.#memory, setOrigin });
-  }
-
-  #setOrigin(key: string, page: PublishedPage, origin: PageOrigin): void {
-    this.#index.setOrigin(page, origin);
-    this.kept?.filled(key, { ...page, ...origin });
-  }
-
   #isForThreads(pages: readonly PageBytes[]): boolean {
-    return this.#copyThreads.take(pages.length, bytesOf(pages));
-  }
-
-  /** Sets the stamp of a page that has just been filled; no reader has been told of it yet. */
-  #stamped(key: string, page: PublishedPage): PublishedPage {
-    this.#longestBytes = Math.max(this.#longestBytes, page.length);
-    this.#stamps?.set(page.slot, page.offset, page.length);
-    this.kept?.filled(key, page);
-    return page;
+    return this.#ground.copyThreads.take(pages.length, bytesOf(pages));
   }
 
   /**
-   * {@link #stamped} if the source stayed intact; null: it did not, and the page is removed before any reader finds it.
+   * `PoolGround.filled` if the source stayed intact; null: it did not, and the page is removed before any reader finds it.
    */
   #intact(key: string, source: PageBytes, page: PublishedPage | null): PublishedPage | null {
-    if (source.isIntact?.() !== false) return page && this.#stamped(key, page);
-    if (this.remove(key)) this.#tellGone(new Set([key]));
+    if (source.isIntact?.() !== false) return page && this.#ground.filled(key, page);
+    if (this.remove(key)) this.#ground.tellGone(new Set([key]));
     return null;
-  }
-
-  #tellGone(keys: ReadonlySet<string>): void {
-    if (keys.size > 0) this.#onEvict([...keys]);
   }
 
   /** @internal Throws `InvariantError` unless index, leases, fills and stamps agree; passes once the pool is freed. */
   verify(): void {
     if (this.#index.isFreed) return;
     this.#index.verify();
-    this.#leases.verify();
+    this.#ground.leases.verify();
     this.#fills.verify();
     this.#serving.verify();
-    this.#stamps?.verify(this.#index.pages());
+    this.#ground.stamps?.verify(this.#index.pages());
     this.kept?.verify();
   }
 }

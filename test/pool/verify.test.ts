@@ -3,10 +3,12 @@ import { seededRandom } from '../../src/base/environment/random.js';
 import { PoolAllocator } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
+import { nativeCopyThreads } from '../../src/pool/copy-threads.js';
 import { PageFills } from '../../src/pool/page-fills.js';
 import { PageIndex, type Wish } from '../../src/pool/page-index.js';
 import { PageLeases } from '../../src/pool/page-leases.js';
 import { PageStamps } from '../../src/pool/page-stamps.js';
+import { PoolGround } from '../../src/pool/pool-ground.js';
 import type { PublishedPage } from '../../src/pool/published-pool.js';
 import { ManualClock } from '../_support/clock.js';
 import { assertAsks, assertFound, losing } from '../_support/planted.js';
@@ -73,18 +75,15 @@ test.serial('verify: page leases', async (t) => {
 });
 
 test.serial('verify: page fills', async (t) => {
-  const index = newIndex();
-  const leases = new PageLeases(index);
-  const fills = new PageFills({
-    index,
-    leases,
-    bytes: (_, length) => new Uint8Array(length),
-    onFilled: (page) => page,
-    onGone() {},
+  const region = HostRegion.allocate(16 * PAGE);
+  t.teardown(() => region.free());
+  const ground = new PoolGround(region.addr, region.length, {
     clock: new ManualClock(),
+    copyThreads: nativeCopyThreads,
   });
+  const fills = new PageFills(ground);
   void fills.fill(['c'], [PAGE], () => new Promise(() => {}));
-  await assertFound(t, fills, /"c" is being filled and not held/, () => index.release(['c']));
+  await assertFound(t, fills, /"c" is being filled and not held/, () => ground.index.release(['c']));
 });
 
 test.serial('verify: page stamps, published pool', async (t) => {

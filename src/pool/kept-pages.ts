@@ -1,6 +1,8 @@
-import { CALL_LONGEST_KEYS_COUNT } from '../../base/limits.js';
-import type { PublishedPage, RestoredPage } from '../slots/placement.js';
-import type { FoundRecord, PageRecords } from './page-records.js';
+import { CALL_LONGEST_KEYS_COUNT } from '../base/limits.js';
+import type { FoundRecord, PageRecords } from './kept/page-records.js';
+import type { PageIndex } from './page-index.js';
+import type { PageStamps } from './page-stamps.js';
+import type { PublishedPage } from './slots/placement.js';
 
 /** The outcome of {@link KeptPages.restore}. */
 export interface RestoredPages {
@@ -13,52 +15,38 @@ export interface RestoredPages {
   readonly overQuota: readonly string[];
 }
 
-/** The part of a pool's index that keeps pages across restarts needs; see `PageIndex`. */
-export interface KeptIndex {
-  readonly isFreed: boolean;
-  readonly tenants: { evictOverMax(): string[] };
-  restore(pages: readonly RestoredPage[], state: 'earlier'): boolean[];
-  peekStored(keys: readonly string[]): (PublishedPage | null)[];
-  renewBatch(keys: readonly string[]): void;
-  order(): Uint32Array;
-  pages(): Iterable<readonly [key: string, page: PublishedPage]>;
-}
-
-/** The stamps of the pool's pages; see `PageStamps`. */
-export interface KeptStamps {
-  restore(
-    slot: number,
-    place: { readonly offset: number; readonly length: number },
-    about: { readonly stamp: number; readonly tail: number },
-  ): void;
-  stampOf(slot: number): number;
-  tailOf(slot: number, length: number): number;
-}
-
-export interface KeptPagesParts {
-  readonly records: PageRecords;
-  readonly index: KeptIndex;
-  readonly stamps: KeptStamps;
-  readonly capacityBytes: number;
-  /** Whether copies of other nodes' pages have records, as on storage nodes. Default: false. */
-  readonly keepsCopies?: boolean | undefined;
-}
-
 /**
  * The pages of a pool whose memory outlives the process, and their records. Copies of other nodes' pages have records
  * only on storage nodes.
  */
 export class KeptPages {
-  readonly #parts: KeptPagesParts;
+  readonly #records: PageRecords;
+  readonly #index: PageIndex;
+  readonly #stamps: PageStamps;
+  readonly #capacity: number;
+  readonly #keepsCopies: boolean;
 
-  constructor(parts: KeptPagesParts) {
-    this.#parts = parts;
+  /**
+   * `capacity`: bytes of the pool. `keepsCopies`: whether copies of other nodes' pages have records, like the pages that
+   * were placed here. Default: they have none.
+   */
+  constructor(
+    records: PageRecords,
+    index: PageIndex,
+    stamps: PageStamps,
+    { capacity, keepsCopies = false }: { readonly capacity: number; readonly keepsCopies?: boolean | undefined },
+  ) {
+    this.#records = records;
+    this.#index = index;
+    this.#stamps = stamps;
+    this.#capacity = capacity;
+    this.#keepsCopies = keepsCopies;
   }
 
   /** Restores pages found in the pool's memory at their places, in state `earlier`. The pool must be new. */
   restore(found: readonly FoundRecord[]): RestoredPages {
-    const { records, index, stamps, capacityBytes } = this.#parts;
-    const ascending = found.filter(({ offset, length }) => length > 0 && offset + length <= capacityBytes);
+    const [records, index, stamps] = [this.#records, this.#index, this.#stamps];
+    const ascending = found.filter(({ offset, length }) => length > 0 && offset + length <= this.#capacity);
     ascending.sort((a, b) => a.offset - b.offset);
     const distinct = ascending.filter(({ offset }, i) => offset !== ascending[i - 1]?.offset);
     const taken = index.restore(distinct, 'earlier');
@@ -86,30 +74,28 @@ export class KeptPages {
 
   /** Published pages without a record, because the index was full or their key is too long. */
   get unrecordedCount(): number {
-    return this.#parts.records.unrecordedCount;
+    return this.#records.unrecordedCount;
   }
 
   /** Called when the page is complete and has its stamp. */
   filled(key: string, page: PublishedPage): void {
-    const { records, stamps, keepsCopies = false } = this.#parts;
-    if (page.setBy !== 0 && !keepsCopies) return;
+    if (page.setBy !== 0 && !this.#keepsCopies) return;
     const { slot, length } = page;
-    records.put(slot, key, page, { stamp: stamps.stampOf(slot), tail: stamps.tailOf(slot, length) });
+    const [stamp, tail] = [this.#stamps.stampOf(slot), this.#stamps.tailOf(slot, length)];
+    this.#records.put(slot, key, page, { stamp, tail });
   }
 
   /** Called when the page of this slot leaves; its stamp is already destroyed. */
   freed(slot: number): void {
-    this.#parts.records.drop(slot);
+    this.#records.drop(slot);
   }
 
   /** Records the pages' order of use. */
   close(): void {
-    const { records, index } = this.#parts;
-    if (!index.isFreed) records.writeOrder(index.order());
+    if (!this.#index.isFreed) this.#records.writeOrder(this.#index.order());
   }
 
   verify(): void {
-    const { records, index } = this.#parts;
-    records.verify(index.pages());
+    this.#records.verify(this.#index.pages());
   }
 }
