@@ -266,10 +266,9 @@ export class DiskStore {
    */
   *keysInSlices(): Generator<string[], void> {
     this.#checkOpen();
-    const order = this.#index.order();
-    for (let first = 0; first < order.length && this.#closing === undefined; first += RESTORE_SLICE_PAGES) {
-      const keys = this.#index.keysOf(order.subarray(first, first + RESTORE_SLICE_PAGES));
-      yield keys.filter((key) => key !== undefined);
+    for (const keys of this.#index.keysInSlices(RESTORE_SLICE_PAGES)) {
+      yield keys;
+      if (this.#closing !== undefined) return;
     }
   }
 

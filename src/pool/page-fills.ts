@@ -145,12 +145,8 @@ export class PageFills {
 
   /** Removes existing pages that must make way for new ones; returns their keys. */
   #makeWay(keys: readonly string[]): string[] {
-    const { index, leases } = this.#ground;
-    const removed = index.states.makingWay(keys);
-    for (const key of removed) {
-      leases.endOf(key);
-      index.remove(key);
-    }
+    const removed = this.#ground.index.states.makingWay(keys);
+    for (const key of removed) this.#ground.remove(key);
     return removed;
   }
 

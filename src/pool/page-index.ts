@@ -143,7 +143,7 @@ export class PageIndex {
   /** One byte for each key; 1: {@link peekBatch} finds the page. Does not count as a use. */
   hasBatch(keys: Keys): Uint8Array {
     if (this.#expiryTime() === 0 && this.#local.countOf('filling') === 0) return this.#allocator.hasBatch(keys);
-    return Uint8Array.from(this.peekBatch(keys), (page) => Number(page !== null));
+    return this.states.areHere(keys);
   }
 
   /** Counts a use of each existing page, in the order of the keys. */
@@ -172,10 +172,10 @@ export class PageIndex {
   }
 
   /** Keys of the pages of {@link keys}, slice by slice. Pages that come or go meanwhile may be missing, or appear twice. */
-  *keysInSlices(): Generator<string[], void> {
+  *keysInSlices(sliceKeys = SLICE_KEYS): Generator<string[], void> {
     const order = this.order();
-    for (let start = 0; start < order.length; start += SLICE_KEYS) {
-      yield this.keysOf(order.subarray(start, start + SLICE_KEYS)).filter((key) => key !== undefined);
+    for (let start = 0; start < order.length; start += sliceKeys) {
+      yield this.keysOf(order.subarray(start, start + sliceKeys)).filter((key) => key !== undefined);
     }
   }
 

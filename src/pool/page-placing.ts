@@ -26,8 +26,8 @@ export function placeBatch({ batch, here, sums }: Placing, ground: PoolGround): 
     const isSame =
       there !== null && there.length === page.length && (isAsGood(there, origin) || there.checksum === sums[i]);
     // Leases of the old page end: publishing other bytes does not wait for leases.
-    if ((there !== null && !isSame) || makingWay.has(key)) leases.endOf(key);
-    if (makingWay.has(key)) pages.remove(key);
+    if (makingWay.has(key)) ground.remove(key);
+    else if (there !== null && !isSame) leases.endOf(key);
     const isPossible = isWhole(page) && !pages.isHeld(key);
     return {
       key,

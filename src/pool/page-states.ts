@@ -49,20 +49,31 @@ export class PageStates {
 
   /**
    * Records a directory owner's answer to the announcement of pages: pages that still have the announced version become
-   * stated if `isTaken`, else not stated. Returns one byte per key; 1: the page is here and not expired.
+   * stated if `isTaken`, else not stated. Returns what {@link areHere} does.
    */
   noteStated(keys: Keys, versions: ArrayLike<number>, isTaken: (i: number) => boolean): Uint8Array {
-    const now = this.#present();
-    return Uint8Array.from(this.#slots(keys), (slot, i) => {
-      if (!this.#isFilled(slot)) return 0;
-      if (this.#local.versionOf(slot) === versions[i]) this.#local.noteStated(slot, isTaken(i));
-      return Number(!this.#isExpired(slot, now));
-    });
+    const slots = this.#slots(keys);
+    for (let i = 0; i < slots.length; i++) {
+      const slot = slots[i] as number;
+      const isSame = this.#isFilled(slot) && this.#local.versionOf(slot) === versions[i];
+      if (isSame) this.#local.noteStated(slot, isTaken(i));
+    }
+    return this.#areHere(slots);
+  }
+
+  /** One byte per key; 1: the page has its bytes, and is not expired. */
+  areHere(keys: Keys): Uint8Array {
+    return this.#areHere(this.#slots(keys));
   }
 
   /** Marks pages as not stated, because the directory may have lost them and they are being announced again. */
   unstate(keys: Keys): void {
     for (const slot of this.#slots(keys)) if (slot >= 0) this.#local.noteStated(slot, false);
+  }
+
+  #areHere(slots: Int32Array): Uint8Array {
+    const now = this.#present();
+    return Uint8Array.from(slots, (slot) => Number(this.#isFilled(slot) && !this.#isExpired(slot, now)));
   }
 
   #slots(keys: Keys): Int32Array {
