@@ -1,4 +1,4 @@
-import { type RandomSource, seededRandom } from '../base/environment/random.js';
+import { type RandomSource, seededRandom, shuffled } from '../base/environment/random.js';
 import { formatSize } from '../base/sizes.js';
 import { crc32 } from '../memory/checksum.js';
 import { HostRegion } from '../memory/host-region.js';
@@ -140,8 +140,9 @@ class TcpBench {
   /** The contenders; the first one is the reference of the others. */
   async #contenders(pageBytes: number, destinations: Destinations): Promise<Contender[]> {
     const pages = this.#pages(pageBytes);
-    const order = shuffled(pages, this.#random);
-    const slots = destinations === 'scattered' ? shuffled(pages, this.#random) : order.map((_, i) => i);
+    const numbers = Array.from({ length: pages }, (_, i) => i);
+    const order = shuffled(numbers, this.#random);
+    const slots = destinations === 'scattered' ? shuffled(numbers, this.#random) : numbers;
     const sums = checksums(pages, pageBytes);
     const ops = order.map((page, i): ReadOp & { checksum: number } => ({
       remoteEndpoint: this.#memory.endpoint,
@@ -221,16 +222,6 @@ function batchesOf<T>(items: readonly T[]): T[][] {
   const batches: T[][] = [];
   for (let first = 0; first < items.length; first += BATCH_PAGES) batches.push(items.slice(first, first + BATCH_PAGES));
   return batches;
-}
-
-/** The numbers from 0 to `count` - 1 in random order. */
-function shuffled(count: number, random: RandomSource): number[] {
-  const numbers = Array.from({ length: count }, (_, i) => i);
-  for (let i = count - 1; i > 0; i--) {
-    const j = random.u32() % (i + 1);
-    [numbers[i], numbers[j]] = [numbers[j] as number, numbers[i] as number];
-  }
-  return numbers;
 }
 
 type TcpPeerCommand =

@@ -28,3 +28,13 @@ export function seededRandom(seed: number): RandomSource {
     },
   };
 }
+
+/** The items in an order that the generator draws (Fisher and Yates). */
+export function shuffled<T>(items: readonly T[], random: RandomSource): T[] {
+  const order = [...items];
+  for (let i = order.length - 1; i > 0; i--) {
+    const j = random.u32() % (i + 1);
+    [order[i], order[j]] = [order[j] as T, order[i] as T];
+  }
+  return order;
+}

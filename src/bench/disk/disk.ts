@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { seededRandom } from '../../base/environment/random.js';
+import { seededRandom, shuffled } from '../../base/environment/random.js';
 import { formatSize } from '../../base/sizes.js';
 import { DiskStore } from '../../disk/disk-store.js';
 import { crc32 } from '../../memory/checksum.js';
@@ -208,7 +208,7 @@ class DiskBench {
     const [source, target] = [this.#source, this.#target];
     const pages = Math.floor(source.length / pageBytes);
     for (let page = 0; page < pages; page++) stampPage(pageOf(source, page, pageBytes), page);
-    return { pageBytes, pages, keys: benchKeys(pageBytes, pages), order: shuffled(pages), source, target };
+    return { pageBytes, pages, keys: benchKeys(pageBytes, pages), order: randomOrder(pages), source, target };
   }
 
   #rows({ pages, pageBytes }: DiskWork, times: readonly Readonly<Record<Step, number[]>>[]): Row[] {
@@ -255,14 +255,9 @@ function checkPages(name: string, { pages }: DiskWork, pageAt: (page: number) =>
 }
 
 /** The numbers below `count` in an order that is the same for every contender and every run. */
-function shuffled(count: number): Uint32Array {
-  const random = seededRandom(ORDER_SEED);
-  const order = Uint32Array.from({ length: count }, (_, i) => i);
-  for (let i = count - 1; i > 0; i--) {
-    const j = random.u32() % (i + 1);
-    [order[i], order[j]] = [order[j] as number, order[i] as number];
-  }
-  return order;
+function randomOrder(count: number): Uint32Array {
+  const numbers = Array.from({ length: count }, (_, i) => i);
+  return Uint32Array.from(shuffled(numbers, seededRandom(ORDER_SEED)));
 }
 
 function rounded(value: number): number {

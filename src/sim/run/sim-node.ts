@@ -1,8 +1,9 @@
+import { shuffled } from '../../base/environment/random.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { CheckedStore } from '../check/checked-store.js';
 import { FollowedPages } from '../check/followed-pages.js';
 import type { ProcessId } from '../check/statements.js';
-import { forkedRandom, shuffled } from '../world/kernel/seeds.js';
+import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { SimProcess } from '../world/sim-process.js';
 import { MixedCalls } from './mixed-calls.js';

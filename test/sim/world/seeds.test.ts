@@ -1,5 +1,6 @@
 import test from 'ava';
-import { forkedRandom, shuffled } from '../../../src/sim/world/kernel/seeds.js';
+import { shuffled } from '../../../src/base/environment/random.js';
+import { forkedRandom } from '../../../src/sim/world/kernel/seeds.js';
 
 test('seeds: parts come in each order, the same one for the same seed', (t) => {
   const orders = new Set<string>();

@@ -30,12 +30,6 @@ export function below(random: RandomSource, count: number): number {
   return Math.floor(fraction(random) * count);
 }
 
-/** The parts in an order that the generator draws. */
-export function shuffled<T>(parts: readonly T[], random: RandomSource): T[] {
-  const left = [...parts];
-  return parts.map(() => left.splice(below(random, left.length), 1)[0] as T);
-}
-
 export function chance(random: RandomSource, probability: number): boolean {
   return probability > 0 && fraction(random) < probability;
 }
