@@ -110,20 +110,24 @@ class SetCall implements Publishing {
   readonly origin: PageOrigin;
   readonly request: RequestParts<PublishRequest>;
   readonly signal: AbortSignal | undefined;
+  readonly refusals: Reasons<RefusalReason> | undefined;
+  readonly #time: CallTime | undefined;
+  readonly #diskRequest: RequestParts;
   readonly #writing: Writing;
-  readonly #setting: Setting;
   readonly #results: boolean[];
   readonly #announcements: Promise<void>[] = [];
 
-  constructor(writing: Writing, setting: Setting) {
-    this.keys = setting.keys;
-    this.pages = setting.pages;
-    this.origin = setting.origin;
-    this.request = setting.request.pool;
-    this.signal = setting.signal;
+  constructor(writing: Writing, { keys, pages, origin, request, signal, time, refusals }: Setting) {
+    this.keys = keys;
+    this.pages = pages;
+    this.origin = origin;
+    this.request = request.pool;
+    this.signal = signal;
+    this.refusals = refusals;
+    this.#time = time;
+    this.#diskRequest = request.disk;
     this.#writing = writing;
-    this.#setting = setting;
-    this.#results = new Array<boolean>(setting.pages.length).fill(false);
+    this.#results = new Array<boolean>(pages.length).fill(false);
   }
 
   mayGoOn(pagesLeft: number): boolean {
@@ -148,9 +152,9 @@ class SetCall implements Publishing {
     const { ground, skipped, state } = this.#writing;
     if (state === 'closed') return;
     const slice = { start, keys, published: pages };
-    if (pages.includes(null)) skipped.noteUnpublished(slice, this.#setting);
+    if (pages.includes(null)) skipped.noteUnpublished(slice, this);
     ground.feed.set(stringsOf(keys));
-    const outdated = ground.disk?.writeThrough(keys, pages, this.#setting.request.disk);
+    const outdated = ground.disk?.writeThrough(keys, pages, this.#diskRequest);
     const stated = this.#state(slice);
     this.#announcements.push(outdated === undefined ? stated : this.#afterRemoval(outdated, stated, slice));
   }
@@ -162,7 +166,7 @@ class SetCall implements Publishing {
     const announced = await unlessAborted(Promise.all(this.#announcements), this.signal);
     // After an abort it is unknown which pages the owners have accepted, so every result is false.
     if (announced === undefined) results.fill(false);
-    this.#setting.refusals?.fill(results, this.#refusalReason());
+    this.refusals?.fill(results, this.#refusalReason());
     return announced === undefined ? [...results] : results;
   }
 
@@ -171,14 +175,14 @@ class SetCall implements Publishing {
     const { version, expires } = this.origin;
     // If the clock was found to be ahead and began anew, a version taken before that is no longer announced.
     const isAhead = this.#writing.ground.versions.isAhead(version, expires);
-    return this.signal?.aborted === true || this.#setting.time?.isOver() === true || isAhead;
+    return this.signal?.aborted === true || this.#time?.isOver() === true || isAhead;
   }
 
   /** The reason for unset pages that have none yet. */
   #refusalReason(): RefusalReason {
     const { state } = this.#writing;
     if (state === 'closed') return 'closed';
-    const end = endedBy(this.signal) ?? (this.#setting.time?.isOver() === true ? 'timed_out' : undefined);
+    const end = endedBy(this.signal) ?? (this.#time?.isOver() === true ? 'timed_out' : undefined);
     return end ?? (state === 'open' ? 'no_room' : 'draining');
   }
 
@@ -199,7 +203,7 @@ class SetCall implements Publishing {
       const reason = refused.get(key);
       if (reason === undefined) return;
       results[start + j] = false;
-      this.#setting.refusals?.note(start + j, reason);
+      this.refusals?.note(start + j, reason);
     });
     const reasons = [...refused.values()];
     for (const reason of ['directory', 'superseded'] as const) {
@@ -214,7 +218,7 @@ class SetCall implements Publishing {
     if (removed.status === 'fulfilled') return;
     for (let j = 0; j < slice.published.length; j++) {
       this.#results[slice.start + j] = false;
-      this.#setting.refusals?.note(slice.start + j, 'timed_out');
+      this.refusals?.note(slice.start + j, 'timed_out');
     }
   }
 
@@ -254,7 +258,7 @@ class SkippedWrites {
   }
 
   /** Counts the pages of a slice that the pool did not accept, and gives the caller the reasons if it wants them. */
-  noteUnpublished({ start, keys, published }: PublishedSlice, { pages, refusals }: Setting): void {
+  noteUnpublished({ start, keys, published }: PublishedSlice, { pages, refusals }: SetCall): void {
     const names = stringsOf(keys);
     let withoutRoom = 0;
     let tooLarge = 0;
