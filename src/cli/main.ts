@@ -20,7 +20,7 @@ import {
 
 const paintError = paintFor(process.stderr);
 
-/** Progress as log records: plain lines would not be JSON. */
+/** Progress as log records, because plain lines would not be JSON. */
 const LOGGED: ProgressStream = {
   write: (text) => stderrLogger('info').log('info', text.trimEnd()),
 };
@@ -28,23 +28,20 @@ const LOGGED: ProgressStream = {
 /** Exit status that a shell reports for a program ended by Ctrl-C. */
 const EXIT_INTERRUPTED = 130;
 /**
- * Milliseconds that a command which has ended may keep the program open. It should leave nothing open; if it does, the
- * program ends all the same.
+ * How long the program may stay open after its command has ended, in milliseconds. Then it exits even if the command
+ * has left something open.
  */
 const EXIT_GRACE_MS = 3_000;
 /**
- * Milliseconds that a command which a signal has ended may keep the program open: long enough for the output to be
+ * How long the program may stay open after a signal has ended its command, in milliseconds: enough for the output to be
  * read.
  */
 const EXIT_GRACE_WHEN_ENDED_MS = 200;
 
-/** Error codes of writing to a pipe without a reader, and to a terminal that is gone. */
+/** Error codes of writes to a pipe without a reader and to a terminal that is gone. */
 const READER_GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'EIO']);
 
-/**
- * The commands, in the order of the help. A call loads what its own command needs: all of them together are slow to
- * load.
- */
+/** The commands, in the order of the help. Each is loaded on demand, because loading all of them is slow. */
 const COMMANDS: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
   demo: async () => (await import('./demo/demo.js')).demoCommand,
   node: async () => (await import('./node.js')).nodeCommand,
@@ -66,8 +63,8 @@ const COMMANDS: Readonly<Record<string, () => Promise<(context: CommandContext) 
 };
 
 /**
- * The program with the command that the words begin with; with all of them where they begin with none, for the help and
- * for what is misspelt.
+ * The program with the command that the first word names. If it names none, the program has all commands, for the help
+ * and for suggestions on a misspelt name.
  */
 async function createProgram(words: readonly string[], context: CommandContext): Promise<Command> {
   const program = new Command('meshcache')
@@ -90,7 +87,7 @@ async function createProgram(words: readonly string[], context: CommandContext):
   return program;
 }
 
-/** How commander writes to stderr: as everything else, in the format of the log. */
+/** Makes commander write to stderr as everything else does, in the format of the log. */
 function errorOutput(command: Command): OutputConfiguration {
   const isJson = defaultLogFormat() === 'json';
   const advice = isJson ? `\nSee: ${commandLineOf(command)} --help` : '';
@@ -101,8 +98,8 @@ function errorOutput(command: Command): OutputConfiguration {
 }
 
 /**
- * Takes the format of the log from the command line before it is parsed, since its own errors are lines of the log,
- * too. It goes to the environment, so that processes that a command starts have the same format.
+ * Takes the log format from the command line before it is parsed, because parse errors are logged, too. Sets it in the
+ * environment, so that processes that a command starts use it as well.
  */
 function takeLogFormat(words: readonly string[]): void {
   words.forEach((word, i) => {
@@ -111,7 +108,7 @@ function takeLogFormat(words: readonly string[]): void {
   });
 }
 
-/** The words that call a command: `meshcache sim cluster`. */
+/** The words that invoke a command: `meshcache sim cluster`. */
 function commandLineOf(command: Command): string {
   return command.parent === null ? command.name() : `${commandLineOf(command.parent)} ${command.name()}`;
 }
@@ -121,7 +118,7 @@ function withSubcommands(command: Command): Command[] {
 }
 
 /**
- * The words of the command line. For an unknown command only its name: a --help after it would hide that it is unknown.
+ * The words to parse. For an unknown command only its name, because a --help after it would hide that it is unknown.
  */
 function wordsFor(program: Command, words: readonly string[]): readonly string[] {
   const name = words[0] === 'help' ? words[1] : words[0];
@@ -129,14 +126,13 @@ function wordsFor(program: Command, words: readonly string[]): readonly string[]
   return program.commands.some((command) => command.name() === name) ? words : [name];
 }
 
-/** A program that can be interrupted. */
 interface Interruptible {
   /**
-   * Aborted by the first SIGINT or SIGTERM, and when npm, which has started the program, has ended. A second signal
-   * ends the program at once.
+   * Aborted by the first SIGINT or SIGTERM, and when the npm that started the program has ended. A second signal ends
+   * the program at once.
    */
   readonly signal: AbortSignal;
-  /** The program goes on without npm. */
+  /** Keeps the program running when npm ends. */
   outliveLauncher(): void;
 }
 
@@ -159,12 +155,12 @@ function interruptible(): Interruptible {
 
 function report(error: unknown, signal: AbortSignal): number {
   if (error instanceof CommanderError) {
-    // Commander has already printed the error. Help and version that were asked for are no errors.
+    // Commander has already printed the error. A requested help or version is no error.
     return error.exitCode === 0 ? 0 : EXIT_WRONG_USAGE;
   }
   const cause = signal.aborted ? signal.reason : error;
   const message = cause instanceof Error ? cause.message : String(cause);
-  // The message may contain what a node answered.
+  // The message may contain text from a node, so only printable characters are shown.
   const stack = process.env.MESHCACHE_LOG === 'debug' && error instanceof Error ? error.stack : undefined;
   sayOnStderr('error', message.split('\n').map(printable).join('\n'), stack);
   if (cause instanceof CommandFailure) return cause.exitStatus;
@@ -183,7 +179,7 @@ async function main(): Promise<void> {
   process.stderr.on('error', () => {});
   const context = ownContext(signal, () => {
     needsReader = false;
-    // What goes on without a reader goes on without its terminal, which ends npm as well.
+    // A command that needs no reader also outlives its terminal, whose end ends npm as well.
     process.on('SIGHUP', outliveLauncher);
   });
   const words = process.argv.slice(2);
@@ -202,14 +198,14 @@ async function main(): Promise<void> {
 await main();
 
 /**
- * What the commands of this process get. `onNeedlessReader` is called when a command no longer needs anyone to read its
- * output.
+ * The context of this process's commands. `onNeedlessReader` is called when a command no longer needs anyone to read
+ * its output.
  */
 function ownContext(signal: AbortSignal, onNeedlessReader: () => void): CommandContext {
   return {
     clock: systemClock,
     signal,
-    // A property that is asked for each time: a terminal's width changes.
+    // A getter, because the width of a terminal changes.
     get columns() {
       return columnsOf(process.stdout);
     },
@@ -230,7 +226,7 @@ function ownContext(signal: AbortSignal, onNeedlessReader: () => void): CommandC
 }
 
 /**
- * Writes a warning or the error that ends the program to stderr, in the format of the log; with its stack, if one is
+ * Writes a warning, or the error that ends the program, to stderr in the format of the log, with the stack if one is
  * given.
  */
 function sayOnStderr(level: 'warn' | 'error', text: string, stack?: string): void {

@@ -32,15 +32,15 @@ import {
 } from './settings/configuration.js';
 import { metricsUrl } from './settings/endpoints.js';
 
-/** Number of default sockets: as many nodes of one user can run on one host without a configured socket. */
+/** Number of default sockets: how many nodes of one user can run on a host without a configured socket. */
 const NODES_MAX_COUNT = 64;
 
-/** Milliseconds between two looks whether the node has joined. */
+/** Milliseconds between two checks of whether the node has joined. */
 const JOIN_POLL_MS = 100;
 const STILL_OPEN = `the node did not close within ${NODE_CLOSE_TIMEOUT_MS / 1000} s; its process is ended`;
 const WAIT_JOINED_MAX_S = 86_400;
 
-/** Whether to wait until the node has joined before anything is printed: for ever, or that many seconds. */
+/** How long to wait for the node to join before anything is printed: `true` is forever, a number is in seconds. */
 type WaitJoined = true | number;
 
 interface NodeOptions extends ConfigurationOptions {
@@ -54,13 +54,13 @@ interface Serving {
   readonly options: NodeOptions;
   readonly context: CommandContext;
   readonly manager: ServiceManager;
-  /** Time of the clock of `context` at which a node that has not joined is given up. */
+  /** Time of `context.clock` at which to give up on a node that has not joined. */
   readonly joinEndMs: number;
 }
 
 /**
- * Runs one node until the signal of `context` is aborted; then the node leaves the cluster in order. Throws
- * `ConfigError` for a configuration that cannot be used, and {@link CommandFailure}.
+ * Runs one node until the signal of `context` is aborted; the node then leaves the cluster cleanly. Throws
+ * `ConfigError` for an unusable configuration, and {@link CommandFailure}.
  */
 async function runNode(options: NodeOptions, context: CommandContext): Promise<void> {
   // A closed terminal does not make a node leave the cluster.
@@ -99,7 +99,7 @@ async function runNode(options: NodeOptions, context: CommandContext): Promise<v
   if (failure !== undefined) throw failure;
 }
 
-/** Serves until the signal of `context` is aborted or the node has been drained, and says when the node has joined. */
+/** Serves until the signal of `context` is aborted or the node has been drained. Prints when the node has joined. */
 async function serve(store: MeshCacheStore, serving: Serving): Promise<void> {
   const { config, options, context, manager } = serving;
   const isOver = Promise.race([aborted(context.signal), store.drained.then(() => undefined)]);
@@ -117,7 +117,7 @@ async function serve(store: MeshCacheStore, serving: Serving): Promise<void> {
 }
 
 /**
- * Resolves with true when the node has joined, with false when it is over before. Throws {@link CommandFailure} at
+ * Resolves to true when the node has joined, or to false if `isOver` resolves first. Throws {@link CommandFailure} at
  * `endMs` of the clock.
  */
 async function untilJoined(
@@ -196,7 +196,7 @@ async function withClientSocket(given: Configuration, option: ClientSocketOption
   };
 }
 
-/** Creates the store. If another node has taken its client socket meanwhile, `again` says which one is free now. */
+/** Creates the store. If another node has taken its client socket meanwhile, `again` returns one that is free now. */
 async function createStore(configuration: Configuration, again: () => Promise<Configuration>): Promise<MeshCacheStore> {
   try {
     return await MeshCacheStore.create({
@@ -205,11 +205,11 @@ async function createStore(configuration: Configuration, again: () => Promise<Co
       ppRank: 0,
       ppSize: 1,
       isMlaModel: false,
-      // The wait for the directory happens above, where a signal can end it.
+      // `serve` waits for the directory, where a signal can end the wait.
       extraConfig: { ...configuration.mapping, wait_for_directory: false },
     });
   } catch (error) {
-    // A running node goes on without a disk that fails; this one could not be used from the start.
+    // A running node goes on without a disk that fails, but a disk that is unusable from the start is wrong usage.
     if (error instanceof DiskError) throw new CommandFailure(error.message, EXIT_WRONG_USAGE, { cause: error });
     const other = error instanceof SocketTakenError ? await again() : configuration;
     if (other.mapping.client_socket !== configuration.mapping.client_socket) return createStore(other, again);
@@ -217,7 +217,7 @@ async function createStore(configuration: Configuration, again: () => Promise<Co
   }
 }
 
-/** Adds the configuration key to the error of a discovery master that cannot listen, which knows no keys. */
+/** Adds the configuration key to the error of a discovery master that cannot listen, because a master knows no keys. */
 function withPortKey(error: unknown): unknown {
   if (!(error instanceof ConfigError) || !error.message.startsWith('cannot listen on ')) return error;
   const advice = 'choose another port, above 1023';
@@ -225,8 +225,8 @@ function withPortKey(error: unknown): unknown {
 }
 
 /**
- * The line that says that the node has started, and whether it has joined: with the form of the log, one of its
- * records.
+ * The line which reports that the node has started, and whether it has joined. It is a log record if the log has the
+ * JSON format.
  */
 function startLine(
   store: MeshCacheStore,
@@ -264,7 +264,7 @@ function aborted(signal: AbortSignal): Promise<undefined> {
   return new Promise((resolve) => signal.addEventListener('abort', () => resolve(undefined), { once: true }));
 }
 
-/** The first default socket at which no node serves, or the reason why there is none. Creates its folder. */
+/** The first default socket at which no node listens, or the reason why there is none. Creates its folder. */
 async function freeClientSocket(
   env: Environment,
 ): Promise<{ readonly path: string } | { readonly path: undefined; readonly reason: string }> {
@@ -284,33 +284,32 @@ async function freeClientSocket(
   return { path: undefined, reason: `${NODES_MAX_COUNT} nodes have one in ${dirname(defaultClientSocket(parts))}` };
 }
 
-/** The unit of the package, which starts the `meshcache` on PATH. */
+/** The systemd unit of the package, which starts the `meshcache` on PATH. */
 const UNIT_FILE = fileURLToPath(new URL('../../deploy/meshcache.service', import.meta.url));
 const COMMAND = '/usr/bin/env meshcache node';
-/** Folders that are empty for the service, as the unit has ProtectHome=tmpfs. */
+/** Folders that look empty to the service, because the unit has ProtectHome=tmpfs. */
 const HIDDEN_FOLDERS: readonly string[] = ['/home', '/root', '/run/user'];
 
-/** Where the programs of a service lie; absolute paths. */
+/** Absolute paths of the programs of a service. */
 interface InstalledPrograms {
   readonly node: string;
-  /** The file of the program `meshcache`, without symbolic links. */
+  /** The program `meshcache`, with symbolic links resolved. */
   readonly meshcache: string;
 }
 
-/** The unit of the package for the Node.js and the `meshcache` of this process. */
+/** The package's unit, for the Node.js and the `meshcache` of this process. */
 async function systemdUnit(): Promise<string> {
   const programs = { node: process.execPath, meshcache: await realpath(process.argv[1] as string) };
   return unitFor(programs, await readFile(UNIT_FILE, 'utf8'));
 }
 
 /**
- * The unit with the absolute paths of these programs instead of what PATH has: a service has neither the PATH of a
- * shell nor the folders that nvm and others add to it. Programs in a home become visible to the service, and nothing
- * else there.
+ * The unit with the absolute paths of these programs, because a service has neither the PATH of a shell nor the folders
+ * that nvm and others add to it. Programs in a home directory become visible to the service, and nothing else there.
  */
 export function unitFor({ node, meshcache }: InstalledPrograms, unit: string): string {
   const lines = [`ExecStart=${[node, meshcache, 'node'].map(quoted).join(' ')}`];
-  // Both programs need their neighbours: libraries, and the packages that meshcache imports.
+  // Both programs need other files of their folders: libraries, and the packages that meshcache imports.
   const folders = new Set([dirname(dirname(node)), packagesOf(meshcache)].filter(isHidden));
   for (const folder of folders) lines.push(`BindReadOnlyPaths=${quoted(folder)}`);
   return unit.replace(`ExecStart=${COMMAND}`, () => lines.join('\n'));
@@ -329,22 +328,22 @@ function isHidden(folder: string): boolean {
   return HIDDEN_FOLDERS.some((hidden) => `${folder}/`.startsWith(`${hidden}/`));
 }
 
-/** A path as a word of a unit: systemd splits lines at blanks, and takes % as the beginning of a specifier. */
+/** A path as a word of a unit: systemd splits lines at whitespace, and % begins a specifier. */
 function quoted(path: string): string {
   const escaped = path.replaceAll('%', '%%');
   return /\s/.test(escaped) ? `"${escaped}"` : escaped;
 }
 
-/** The program of systemd that sends messages to the service manager. */
+/** The systemd program that sends messages to the service manager. */
 const PROGRAM = 'systemd-notify';
-/** Milliseconds that one message may take; the program waits until systemd has read it. */
+/** How long one message may take, in milliseconds; the program waits until systemd has read it. */
 const MESSAGE_TIMEOUT_MS = 5_000;
 
 /**
- * Tells systemd how far a service of `Type=notify` is, over the datagram socket that NOTIFY_SOCKET names. Messages go
- * through the program `systemd-notify`, as Node.js has no Unix datagram sockets; the unit needs `NotifyAccess=all`,
- * since the program is a child of the service. Without NOTIFY_SOCKET nothing is sent. A message that cannot be sent is
- * logged.
+ * Tells systemd the state of a service of `Type=notify` over the datagram socket that NOTIFY_SOCKET names. Messages go
+ * through the program `systemd-notify`, because Node.js has no Unix datagram sockets; the unit needs
+ * `NotifyAccess=all`, because that program is a child of the service. Without NOTIFY_SOCKET nothing is sent. A message
+ * that cannot be sent is logged.
  */
 class ServiceManager {
   readonly #isListening: boolean;
@@ -361,12 +360,12 @@ class ServiceManager {
     return this.#send(statusOf(text));
   }
 
-  /** The service has started: units that wait for it can start. */
+  /** Reports that the service has started, so that units which wait for it can start. */
   ready(status: string): Promise<void> {
     return this.#send('READY=1', statusOf(status));
   }
 
-  /** The service ends now: systemd allows it the TimeoutStopSec of its unit, then kills it. */
+  /** Reports that the service is stopping; systemd kills it after the TimeoutStopSec of its unit. */
   stopping(status: string): Promise<void> {
     return this.#send('STOPPING=1', statusOf(status));
   }
@@ -394,7 +393,7 @@ class ServiceManager {
   }
 }
 
-/** A line feed would begin another assignment. */
+/** An assignment of the text as one line, because a line feed would begin another assignment. */
 function statusOf(text: string): string {
   return `STATUS=${text.replace(/\s+/g, ' ')}`;
 }

@@ -28,9 +28,7 @@ import { type Configuration, readConfiguration, securityOf } from './settings/co
 import { mastersOf } from './settings/endpoints.js';
 import { ClusterQuery } from './status/cluster-query.js';
 
-/*
- * Commands to try a cluster with: each attaches to the node of this host, does one thing, and ends.
- */
+/* Commands for trying out a cluster. Each attaches to the node of this host, does one thing, and ends. */
 
 const PINGS_MAX_COUNT = 1_000_000;
 
@@ -201,7 +199,7 @@ async function fileBytes(file: string | undefined): Promise<Buffer> {
   for await (const chunk of process.stdin) {
     chunks.push(chunk as Buffer);
     bytes += (chunk as Buffer).length;
-    // Input that is too long is not read to its end, as it may have none.
+    // Input that is too long is not read to the end, because it may be endless.
     if (bytes > PAGE_MAX_BYTES) break;
   }
   return Buffer.concat(chunks);
@@ -225,7 +223,7 @@ function examples(lines: readonly string[]): string {
   return `\nExamples:\n${lines.map((line) => `  ${line}`).join('\n')}\n${ATTACH_HELP}`;
 }
 
-/** Options that tell a command which node to attach to, and which pages are meant. */
+/** Options that select the node to attach to and the namespace of the pages. */
 export interface AttachOptions {
   /** Path of a client socket. */
   readonly socket?: string;
@@ -236,7 +234,7 @@ export interface AttachOptions {
   readonly layout?: string;
   readonly tag?: string;
   readonly fingerprint?: string;
-  /** Seconds until a call gives up. */
+  /** Seconds after which a call gives up. */
   readonly timeout: number;
   readonly json: boolean;
 }
@@ -246,7 +244,7 @@ The node is found by --socket, by MESHCACHE_SOCKET in the environment, or where 
 With --discovery-addr it is one of that cluster on this host; where none has a client socket, a node without pages of its own joins
 for the time of the command. MESHCACHE_TOKEN_FILE in the environment names the file with your token, if the node has users. Keys are those of the node's own namespace, unless --model, --dtype, --layout, --tag or --fingerprint name another one.`;
 
-/** Pool size of a node that joins only for one command. */
+/** Pool size of a node that joins for one command only. */
 const PASSING_POOL = '64mb';
 
 export function addAttachOptions(command: Command): Command {
@@ -264,8 +262,8 @@ export function addAttachOptions(command: Command): Command {
 }
 
 /**
- * Attaches to a node while `use` runs. Throws {@link CommandFailure} if there is no node. `writes` means that pages
- * which `use` sets must stay afterwards.
+ * Attaches to a node while `use` runs. Throws {@link CommandFailure} if there is no node. `writes`: pages that `use`
+ * sets must outlast the command.
  */
 export async function attached<T>(
   options: AttachOptions,
@@ -313,7 +311,7 @@ async function connect(
     return await MeshCacheClient.connect(options, { log: silentLogger });
   } catch (error) {
     const { message, cause } = error as Error;
-    // A node that refuses has said what to do.
+    // The message of a node that refuses already says what to do.
     const isRefused = cause instanceof MeshCacheError && (cause.code === 'ERR_REMOTE' || cause.code === 'ERR_AUTH');
     const advice = isRefused ? '' : '. Start one with `meshcache node`, or give --socket or --discovery-addr.';
     throw new CommandFailure(`${message}${advice}`, undefined, { cause: error });
@@ -347,7 +345,7 @@ async function nodeOf(options: AttachOptions, context: CommandContext, writes: b
   return passingNode(configuration);
 }
 
-/** The client socket of a member on this host. */
+/** The client socket of a member on this host; undefined if there is none. */
 async function socketHere(configuration: Configuration, masters: readonly Endpoint[]): Promise<string | undefined> {
   const query = new ClusterQuery(securityOf(configuration));
   try {
@@ -364,7 +362,7 @@ async function socketHere(configuration: Configuration, masters: readonly Endpoi
 
 /** A node that is a member only while the command runs. */
 async function passingNode({ mapping }: Configuration): Promise<FoundNode> {
-  // A call that finds a node on its host needs nothing of this.
+  // Imported here, because a command that finds a node on its host does not need it.
   const { MeshCacheStore } = await import('../node/meshcache-store.js');
   const folder = await mkdtemp(join(tmpdir(), 'meshcache-'));
   const socket = join(folder, 'node.sock');
@@ -382,7 +380,7 @@ async function passingNode({ mapping }: Configuration): Promise<FoundNode> {
         metrics_enabled: false,
         node_id: null,
         client_socket: socket,
-        // The node owns a part of the directory at once, and must first be told its content.
+        // The node owns a part of the directory at once, so it must first receive the content of that part.
         wait_for_directory: true,
       },
     },

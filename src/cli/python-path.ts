@@ -4,7 +4,7 @@ import { Command } from 'commander';
 import { type CommandContext, CommandFailure, printResult } from '../command/context.js';
 import { jsonOption } from '../command/options.js';
 
-/** The folder as seen from build/dist and from build/test. */
+/** The Python client's folder, relative to the bundles in build/dist and build/test. */
 const FOLDER = new URL('../python', import.meta.url);
 
 interface PythonPathResult {

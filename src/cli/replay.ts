@@ -22,7 +22,7 @@ import { type LoadRequest, type LoadResult, runLoad } from './load/load.js';
 import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from './load/load-report.js';
 import { readTrace, type TraceRequest, traceKey } from './load/trace.js';
 
-/** Size of an unbounded pool relative to its pages, for space that the allocator may lose. */
+/** Size of an unbounded pool relative to its pages, which allows for space that the allocator loses. */
 const UNBOUNDED_SLACK = 1.05;
 const UNBOUNDED_SLACK_BYTES = 16 * 2 ** 20;
 const MEMORY_SHARE = 0.9;
@@ -34,9 +34,9 @@ interface ReplayOptions {
   readonly pool: PoolSize;
   /** Disk size of each node; undefined: no disk tier. */
   readonly disk?: DiskSize;
-  /** Folder of the disks during the run; undefined: the system's folder for temporary files. */
+  /** Parent folder of the disks during the run; undefined: the system's temporary folder. */
   readonly diskPath?: string;
-  /** Further node processes that take the pages of the others; no requests reach them. */
+  /** Additional node processes that keep the pages of the others and get no requests. */
   readonly storageNodes: number;
   /** Pool size of each storage node. */
   readonly storagePool: PoolSize;
@@ -60,8 +60,8 @@ export interface ReplayResult extends LoadReport {
   /** Disk bytes of each node; 0: no disk tier. */
   readonly disk_bytes: number;
   /**
-   * Pages that fit into the pools of all storage nodes together (without any: into the disks, else the pools of all
-   * nodes); null: unbounded.
+   * Capacity in pages of all storage nodes' pools together; without storage nodes, of all disks, or else of all pools.
+   * Null: unbounded.
    */
   readonly exact_lru_pages: number | null;
   /** Hit rate of one exact LRU cache with that many pages. */
@@ -70,7 +70,7 @@ export interface ReplayResult extends LoadReport {
   readonly concurrency: number;
 }
 
-/** Replays a trace against a cluster of processes on this machine: request i goes to node i modulo their number. */
+/** Replays a trace against a cluster of processes on this machine; requests go to the nodes round-robin. */
 async function runReplay(trace: string, options: ReplayOptions, context: CommandContext): Promise<ReplayResult> {
   const progress = context.progress();
   const capacityPages = exactLruPages(options);
@@ -225,7 +225,7 @@ async function* firstRequests(trace: string, maxRequests = Number.POSITIVE_INFIN
   }
 }
 
-/** Reads the whole trace once, so that a mistake in its last line is found before any node starts. */
+/** Reads the whole trace, so that even a mistake in its last line is found before any node starts. */
 async function traceSize(
   trace: string,
   options: ReplayOptions,
@@ -256,7 +256,7 @@ function resolveDisk({ disk, pageBytes }: ReplayOptions): DiskSizes | undefined 
   return disk.kind === 'bytes' ? { maxBytes: disk.bytes } : diskSizeFor(disk.pages, pageBytes);
 }
 
-/** Pages that fit into the largest tier of all nodes together. */
+/** Capacity of the exact LRU cache; see {@link ReplayResult.exact_lru_pages}. */
 function exactLruPages({ nodes, pool, disk, storageNodes, storagePool, pageBytes }: ReplayOptions): number {
   if (storageNodes > 0) return pagesIn(storagePool, storageNodes, pageBytes);
   return pagesIn(disk ?? pool, nodes, pageBytes);
@@ -268,8 +268,8 @@ function pagesIn(size: PoolSize | DiskSize, nodes: number, pageBytes: number): n
 }
 
 /**
- * Checks that memory suffices. It is touched as pages come in: at most all pools, in practice about one copy of each
- * page.
+ * Checks that memory suffices. Pools take memory as pages come in: at most their sizes, in practice about one copy of
+ * each page.
  */
 function checkMemory(
   { poolBytes, storageBytes }: { readonly poolBytes: number; readonly storageBytes: number },
@@ -288,18 +288,21 @@ function checkMemory(
   );
 }
 
-/** Id of the end of the list; 0 is never the id of a page. */
+/** Id of the list's sentinel; 0 is never the id of a page. */
 const END = 0;
 
 /**
- * The prefixes that a cache with an exact least-recently-used order would hold: the reference of a replay. The pages of
- * a request are used in order; then the missing ones are added in order.
+ * The reference of a replay: prefix hits of a cache with exact least-recently-used eviction. The pages of a request are
+ * used in order, and missing ones are added.
  */
 export class ExactLru {
   readonly #capacityPages: number;
-  /** Ids of pages, from 1 on in the order in which the pages first occur. No id is used again. */
+  /** Ids of pages, assigned from 1 on when a page first occurs, and never reused. */
   readonly #idOf = new Map<number, number>();
-  /** Neighbours in the order of use, by id. The neighbours of END are the most and the least recently used page. */
+  /**
+   * Neighbours in the order of use, by id. END has the most recently used page as its older neighbour, and the least
+   * recently used one as its newer neighbour.
+   */
   #older: Int32Array<ArrayBuffer> = new Int32Array(1024);
   #newer: Int32Array<ArrayBuffer> = new Int32Array(1024);
   #isHere: Uint8Array<ArrayBuffer> = new Uint8Array(1024);
@@ -307,12 +310,12 @@ export class ExactLru {
   #prefixHits = 0;
   #asked = 0;
 
-  /** A capacity of Infinity means that no page is ever evicted. */
+  /** `capacityPages`: Infinity if no page is ever evicted. */
   constructor(capacityPages: number) {
     this.#capacityPages = capacityPages;
   }
 
-  /** Part of all requested pages that were found before their request's first miss. */
+  /** Share of all requested pages that were found before their request's first miss. */
   get prefixHitRate(): number {
     return this.#asked === 0 ? 0 : this.#prefixHits / this.#asked;
   }

@@ -7,21 +7,21 @@ import { World } from './world/world.js';
 
 const MASTER_PORT = 6000;
 const MASTERS_COUNT = 3;
-/** Name whose addresses are those of all nodes. */
+/** Name that resolves to the addresses of all nodes. */
 const GROWTH_NAME = 'nodes.test';
-/** Bytes of a page: few, as the control plane, which is measured, does not see pages. */
+/** Bytes of a page. Small, because only the control plane is measured, which carries no pages. */
 const PAGE_BYTES = 64;
 
 interface GrowthNodeOptions {
   readonly number: number;
   readonly pages: number;
-  /** Whether its pages are named entries; else they are computed. */
+  /** Whether its pages are named entries instead of computed pages. */
   readonly isNamed: boolean;
-  /** Where it finds the others. */
+  /** Where it finds the other nodes. */
   readonly discovery: 'list' | 'dns' | 'etcd';
 }
 
-/** One node of a cluster whose growth is measured: a store with its pages, on a host of its own. */
+/** One node of a cluster whose growth is measured: a store with its pages on its own host. */
 class GrowthNode {
   readonly number: number;
   readonly keys: readonly string[];
@@ -86,7 +86,7 @@ class GrowthNode {
     return (await this.#process?.run(() => store.batchExists(keys))) ?? 0;
   }
 
-  /** Sets all pages from one page of memory. */
+  /** Sets all pages from the same memory. */
   async #setPages(store: MeshCacheStore): Promise<void> {
     const region = HostRegion.allocate(PAGE_BYTES);
     try {
@@ -144,7 +144,7 @@ interface GrowthOptions {
   readonly pagesPerNode: number;
   /** Whether the pages are named entries, of one content each; default: computed pages. */
   readonly isNamed?: boolean | undefined;
-  /** Where nodes find each other; default: by a list of three addresses. */
+  /** Where nodes find each other; default: a list of three addresses. */
   readonly discovery?: GrowthDiscovery | undefined;
   /** Virtual seconds of the phase in which nothing happens. */
   readonly restS: number;
@@ -162,22 +162,24 @@ interface Machine {
   heapBytes(): number;
 }
 
-/** Cost of one change of a cluster, until every node knew it and found every page again. */
+/** Cost of one change of a cluster, until every node knew of it and pages were found again. */
 export interface GrowthPhase {
   readonly nodes: number;
   readonly name: 'join' | 'rest' | 'outage' | 'kill' | 'return' | 'rolling restart';
-  /** Virtual seconds: of the phase, until all live nodes knew each other, and until all their pages were found. */
+  /** Virtual seconds of the phase. */
   readonly seconds: number;
+  /** Virtual seconds after the change until all live nodes knew each other; null: not in time. */
   readonly knownS: number | null;
+  /** Virtual seconds after the change until a sample of their pages was found; null: not in time. */
   readonly foundS: number | null;
-  /** Values for each node: the mean, and the largest of one node, which is a master. */
+  /** Messages of a node in both directions: the mean of all nodes, and the most of one node, which is a master. */
   readonly messages: Share;
   readonly bytes: Share;
-  /** Requests to DNS or etcd by all nodes together, by method, and changes that etcd has told watchers (`event`). */
+  /** Requests to DNS or etcd by all nodes together, by method, and changes that etcd has sent to watchers (`event`). */
   readonly source: Readonly<Record<string, number>>;
-  /** Events of the simulated world for each node: messages, timers, ticks of its event loop. */
+  /** Events of the simulated world per node: messages, timers, ticks of its event loop. */
   readonly eventsPerNode: number;
-  /** Heap of this process, with all simulated nodes, at the end of the phase, for each node. */
+  /** Heap of this process at the end of the phase, divided by the number of nodes. */
   readonly heapMbPerNode: number;
   /** Real seconds that the phase took. */
   readonly realS: number;
@@ -188,22 +190,22 @@ interface Share {
   readonly most: number;
 }
 
-/** Nodes that start within this time start at once. */
+/** Nodes that start together each start at a random time within this period. */
 const START_STRETCH_MS = 1_000;
-/** Time for which the source of addresses is down, and for which it is looked at afterwards. */
+/** How long the source of addresses is down, and how long the phase goes on afterwards. */
 const OUTAGE_MS = 60_000;
 const LOOK_EVERY_MS = 250;
 const LOOK_MAX_MS = 300_000;
-/** Nodes that look for pages, and nodes whose pages they look for. */
+/** Nodes that look for pages, each for READ_KEYS_COUNT pages of random nodes. */
 const READERS_COUNT = 8;
 const READ_KEYS_COUNT = 256;
-/** Part of the nodes that are restarted together in a rolling restart. Each wave is followed by a pause. */
+/** Share of the nodes that a rolling restart restarts together. Each wave is followed by a pause. */
 const WAVE_FRACTION = 1 / 50;
 const WAVE_PAUSE_MS = 1_000;
 
 /**
- * A cluster of many nodes on virtual time: all join at once, rest, a tenth is killed and comes back, all are restarted
- * in waves. A source of addresses is down for a while before that.
+ * A cluster of many nodes on virtual time: all join at once and rest, a tenth is killed and comes back, and all are
+ * restarted in waves. If nodes find each other by DNS or etcd, that source fails for a while after the rest.
  */
 export class Growth {
   readonly #options: GrowthOptions;
@@ -311,7 +313,7 @@ export class Growth {
     }
   }
 
-  /** The time when the condition was first found true, as checked at intervals; null if not in time. */
+  /** The time when the condition was first found true, checked at intervals; null if not in time. */
   async #until(test: () => boolean | Promise<boolean>): Promise<number | null> {
     const untilMs = this.#world.nowMs + LOOK_MAX_MS;
     while (this.#world.nowMs < untilMs) {
@@ -326,7 +328,7 @@ export class Growth {
     return live.every(({ members }) => members === live.length);
   }
 
-  /** Whether some nodes find pages of some others; the choice changes with the time. */
+  /** Whether random nodes find random pages of each other; the choice changes with the time. */
   async #isFound(): Promise<boolean> {
     const live = this.#nodes.filter(({ isUp }) => isUp);
     const random = forkedRandom(this.#options.seed, `readers ${this.#world.nowMs}`);

@@ -9,12 +9,12 @@
  *     const { hash, violations, counts, series } = await runScenario(scenario);
  *
  * A {@link Scenario} is plain JSON: nodes, their shape, the network, a workload, faults. {@link runScenario} starts the
- * nodes, lets the workload and the faults happen, checks every read and every call, waits until the cluster is itself
- * again, and closes it. The same scenario gives the same result and the same hash, in every process. With `route` a
- * program decides which node serves a request, with `program` it works with the stores itself. {@link World} is what
- * lies beneath: hosts with clocks, disks and a network, for any code that takes an `Environment`.
+ * nodes, runs the workload and the faults, checks every read and every call, waits until the cluster has recovered, and
+ * closes it. The same scenario gives the same result and the same hash, in every process. With `route`, a program
+ * decides which node serves a request; with `program`, it calls the stores itself. {@link World} is the layer below:
+ * hosts with clocks, disks and a network, for any code that takes an `Environment`.
  *
- * One run at a time in a process.
+ * A process can do one run at a time.
  *
  * @module meshcache/sim
  */

@@ -1,6 +1,6 @@
-/** What the program and the node processes of a cluster on this machine say to each other over IPC. */
+/** IPC messages between the program that started a local cluster and the node processes. */
 
-/** How a node process sets itself up. */
+/** Setup of a node process. */
 export interface AgentSetup {
   /** Configuration mapping of the node, snake_case keys. */
   readonly config: Readonly<Record<string, unknown>>;
@@ -13,18 +13,18 @@ export type AgentCommand =
   | { readonly kind: 'start'; readonly id: number; readonly setup: AgentSetup }
   /** Answers when the node sees `count` members. */
   | { readonly kind: 'await-members'; readonly id: number; readonly count: number }
-  /** Executes the requests (the page keys of each) one after the other. */
+  /** Executes requests one after the other; each is a list of page keys. */
   | { readonly kind: 'run'; readonly id: number; readonly requests: readonly (readonly string[])[] }
   | { readonly kind: 'status'; readonly id: number }
-  /** From now on the process outlives the program that started it, and plays `load` over and over; SIGTERM ends it. */
+  /** Makes the process outlive the program that started it, and repeat `load` until SIGTERM. */
   | { readonly kind: 'keep'; readonly id: number; readonly load: KeptLoad }
   | { readonly kind: 'close'; readonly id: number };
 
-/** Requests that a kept process executes one after the other, from the first again after the last. */
+/** Requests that a kept process executes in order, over and over. */
 export interface KeptLoad {
-  /** The page keys of each request; none: no load. */
+  /** The page keys of each request. Empty: no load. */
   readonly requests: readonly (readonly string[])[];
-  /** Milliseconds without work after each request. */
+  /** Pause after each request, in milliseconds. */
   readonly pauseMs: number;
 }
 
@@ -49,13 +49,13 @@ export interface AgentStatus {
   readonly disk: AgentDisk | null;
 }
 
-/** The disk tier of a node that has one; counts are of pages. */
+/** The disk tier of a node that has one; counts are in pages. */
 export interface AgentDisk {
   readonly entries: number;
   readonly usedBytes: number;
   readonly capacityBytes: number;
   readonly evictions: number;
-  /** Pages not written, as the queue was full or writing had failed. */
+  /** Pages not written because the queue was full or an earlier write had failed. */
   readonly skippedPages: number;
   readonly corruptPages: number;
   readonly writeErrors: number;
@@ -63,7 +63,7 @@ export interface AgentDisk {
   readonly readPages: number;
 }
 
-/** Results of some requests; counts are of pages unless their names say otherwise. */
+/** Results of a run of requests; counts are in pages unless their names say otherwise. */
 export interface RunCounts {
   requests: number;
   asked: number;
@@ -73,14 +73,14 @@ export interface RunCounts {
   remoteHits: number;
   diskHits: number;
   set: number;
-  /** Pages that could not be set, as they were too large or no space could be given up. */
+  /** Pages that could not be set because they were too large or nothing could be evicted for them. */
   setFailures: number;
   /** Requests whose prefix ended at a page that the lookup reported but the read did not deliver. */
   staleMisses: number;
   readBytes: number;
   setBytes: number;
   wrongBytes: number;
-  /** Microseconds inside the store's calls, without the time to make and check pages. */
+  /** Microseconds in the store's lookup calls; like `readUs` and `setUs`, without generating and checking pages. */
   lookupUs: number;
   readUs: number;
   setUs: number;

@@ -1,6 +1,6 @@
 /*
- * One node process of a cluster on this machine, started by cluster.ts with an IPC channel. It lives as long as that
- * channel, so that nothing is left behind however the program that started it ends; after `keep` it lives until SIGTERM.
+ * One node process of a local cluster, started by cluster.ts with an IPC channel. The process ends with that channel,
+ * so that nothing is left behind however the starting program ends; after `keep` it runs until SIGTERM.
  */
 
 import { MeshCacheStore } from '../../node/meshcache-store.js';
@@ -9,7 +9,7 @@ import { logNodeWarnings, logUncaughtErrors } from '../../system/system-log.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, KeptLoad } from './agent-protocol.js';
 import { HostBuffer, RequestRunner } from './request-runner.js';
 
-/** Milliseconds after which a node that does not close is ended. */
+/** How long a node may take to close before its process exits with status 1, in milliseconds. */
 const NODE_END_TIMEOUT_MS = 8_000;
 const MEMBERS_POLL_MS = 25;
 
@@ -53,7 +53,7 @@ class Agent {
     if (!this.#isKept) void this.end(0);
   }
 
-  /** Executes the requests again and again. A wrong byte or a failure ends the process, so that it is seen. */
+  /** Repeats the requests. A wrong byte or a failure ends the process, so that it does not go unnoticed. */
   async #play({ requests, pauseMs }: KeptLoad): Promise<void> {
     try {
       for (let next = 0; requests.length > 0 && !this.#isClosing; next = (next + 1) % requests.length) {
@@ -64,7 +64,7 @@ class Agent {
         });
       }
     } catch {
-      // A node that is being closed refuses requests.
+      // A closing node rejects requests; `end` does nothing then.
       await this.end(1);
     }
   }
@@ -86,7 +86,7 @@ class Agent {
     return { nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint, isMeta };
   }
 
-  /** Waits without a deadline: the program that asks has its own. */
+  /** Has no deadline; the calling program has one. */
   async #awaitMembers(count: number): Promise<void> {
     while (!this.#isClosing && (this.#store?.runtime.members().size ?? 0) < count) {
       await new Promise((resolve) => setTimeout(resolve, MEMBERS_POLL_MS));
@@ -113,17 +113,17 @@ function describeError(error: unknown): { message: string; stack?: string } {
 }
 
 function reply(message: AgentReply): void {
-  // The program may be gone already; then the disconnect event ends this process.
+  // If the program is already gone, the disconnect event ends this process.
   if (process.connected) process.send?.(message, () => {});
 }
 
 const agent = new Agent();
-// Ctrl-C in a terminal reaches the whole process group. The program closes its cluster in order, or its end disconnects
-// this process.
+// Ctrl-C in a terminal reaches the whole process group and is ignored here: the program closes its cluster in order, or
+// its end disconnects this process.
 process.on('SIGINT', () => {});
 process.on('SIGTERM', () => void agent.end(0));
 process.on('disconnect', () => agent.onDisconnect());
-// A kept node outlives the program that read its output.
+// A kept node outlives the program that read its output, so writes may fail.
 process.stdout.on('error', () => {});
 process.stderr.on('error', () => {});
 logNodeWarnings();

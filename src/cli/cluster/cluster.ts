@@ -21,13 +21,13 @@ import type {
 } from './agent-protocol.js';
 
 /**
- * Milliseconds that nodes have to start. A process that ends instead is noticed at once; a busy emulated machine takes
- * most of a minute.
+ * How long nodes may take to start, in milliseconds. A busy emulated machine needs most of a minute; a process that
+ * dies is noticed at once.
  */
 const START_TIMEOUT_MS = 120_000;
-/** Milliseconds after which a process that does not end by itself is killed: more than it gives its own node. */
+/** How long a process may take to end before it is killed, in milliseconds; longer than it waits for its node. */
 const PROCESS_END_TIMEOUT_MS = 10_000;
-/** Length of the end of a process's stderr that is kept for the message when it dies. */
+/** Characters kept from the end of a process's stderr, for the error message if it dies. */
 const STDERR_TAIL_CHARS = 8_192;
 
 interface ClusterOptions {
@@ -42,7 +42,7 @@ interface ClusterOptions {
   readonly mayBeKept?: boolean;
   /** Whether node logs go to stderr at once. Without it, only the end of a dead node's log is shown. */
   readonly isLogShown?: boolean;
-  /** Aborting it closes the cluster, and pending calls fail. */
+  /** Aborting closes the cluster and fails pending calls. */
   readonly signal?: AbortSignal;
 }
 
@@ -84,7 +84,7 @@ export class Cluster {
     return cluster;
   }
 
-  /** Ends a node as a crash does. Resolves when its process is gone; later calls of its agent fail. */
+  /** Kills a node as a crash would. Resolves when its process is gone; later calls of its agent fail. */
   async kill(index: number): Promise<void> {
     await (this.#agents[index] as ClusterAgent).kill();
   }
@@ -101,8 +101,8 @@ export class Cluster {
   }
 
   /**
-   * Lets the nodes run on when this process ends; they stop on SIGTERM. The nodes take turns with the requests of
-   * `load`, each at its own pace.
+   * Lets the nodes run on when this process ends; they stop on SIGTERM. The requests of `load` are distributed
+   * round-robin; each node repeats its share at its own pace.
    */
   async keep({ requests, pauseMs }: KeptLoad): Promise<void> {
     const ofNode = (index: number) => requests.filter((_, i) => i % this.agents.length === index);
@@ -110,7 +110,7 @@ export class Cluster {
   }
 
   /**
-   * Ends all processes, except for kept ones; after some seconds they are killed. Resolves when they have ended.
+   * Ends all processes except kept ones; a process that takes too long is killed. Resolves when all have ended.
    * Idempotent.
    */
   async close(): Promise<void> {
@@ -119,7 +119,8 @@ export class Cluster {
 
   #setupOf(index: number): AgentSetup {
     const { pageBytes, components, config, nodeConfig } = this.#options;
-    // With RDMA, data is read at the address of a device. The nodes are there for a moment, with made-up pages.
+    // With RDMA, nodes are reachable at the address of a device, not only on loopback. They need no authentication:
+    // they run briefly, with made-up pages.
     const first = { local_hostname: LOOPBACK, allow_unauthenticated: true };
     const all = { ...first, ...config, discovery_addr: this.discoveryAddr, ...nodeConfig?.(index) };
     return { config: all, pageBytes, components };
@@ -229,15 +230,14 @@ export class ClusterAgent {
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
       this.#child.send({ ...command, id } as AgentCommand, (error) => {
-        // The end of a dying process reports its calls, with the reason; this is for a message that cannot be sent.
+        // If the process dies, `#awaitEnd` rejects its calls with the reason; this is for a message that cannot be
+        // sent.
         if (error !== null && this.#child.connected) this.#settle(id, (call) => call.reject(error));
       });
     });
   }
 
-  /**
-   * Resolves when the process has ended and its whole output has arrived. ('close' never comes after `disconnect()`.)
-   */
+  /** Resolves when the process has ended and its output is complete. (No `close` event comes after `disconnect()`.) */
   async #awaitEnd(): Promise<void> {
     const outputEnded = new Promise((resolve) => this.#child.stderr?.once('close', resolve));
     const how = await new Promise<string>((resolve) => {
@@ -285,9 +285,9 @@ async function withDeadline<T>(clock: Clock, timeoutMs: number, failure: string,
   }
 }
 
-/** Folders for the disk tiers of a cluster's nodes, for the time of one run. */
+/** Temporary folders for the disk tiers of a cluster's nodes. */
 export class NodeFolders {
-  /** Holds the folders of all nodes. */
+  /** Parent of the folders of all nodes. */
   readonly path: string;
 
   private constructor(path: string) {
@@ -295,8 +295,8 @@ export class NodeFolders {
   }
 
   /**
-   * Creates a folder below `parent` (default: the system's folder for temporary files), which is created if missing.
-   * Throws {@link CommandFailure} if it cannot be written or has no room for `totalBytes`.
+   * Creates a folder in `parent` (default: the system's temporary folder), which is created if missing. Throws {@link
+   * CommandFailure} if `parent` is not writable or lacks room for `totalBytes`.
    */
   static async create(parent: string | undefined, totalBytes: number): Promise<NodeFolders> {
     const path = parent ?? tmpdir();
@@ -323,7 +323,7 @@ export class NodeFolders {
     );
   }
 
-  /** Configuration keys of node `index`, counted from 0, with a disk of that size. */
+  /** Configuration (snake_case keys) of node `index`, counted from 0, with a disk tier of this size. */
   config(index: number, { maxBytes, indexBytes }: DiskSizes): Record<string, unknown> {
     const path = join(this.path, `node-${index}`);
     const indexSize = indexBytes === undefined ? {} : { disk_index_size: indexBytes };

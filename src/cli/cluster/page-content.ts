@@ -1,12 +1,12 @@
 import { ArgumentError } from '../../base/errors.js';
 
-/** Bytes generated at a time for checking: few enough to stay in the cache beside the page. */
+/** Bytes generated at a time when checking; few enough to stay in the CPU cache next to the page. */
 const BLOCK_BYTES = 64 * 1024;
 
 /**
- * The bytes that the page of a key must hold, made from the key alone: whoever reads a page can check every byte of
- * it without asking who wrote it. A word at one place never stands at another place of the same page, and two
- * keys' pages share nothing but chance (2^-32 a word), so a misplaced, torn or flipped byte is always noticed.
+ * The expected bytes of a page, generated from its key alone, so that a reader can check every byte without asking the
+ * writer. Within a page no word occurs twice, and words of two keys' pages agree only by chance (2^-32 per word), so a
+ * misplaced, torn or flipped byte is always noticed.
  *
  * Keys must start with 16 hexadecimal digits; lengths and positions are multiples of 4 bytes.
  */
@@ -14,12 +14,12 @@ export class PageContent {
   readonly #block = new Int32Array(BLOCK_BYTES / 4);
   readonly #blockBytes = Buffer.from(this.#block.buffer);
 
-  /** Writes the bytes of `key`'s page from `positionBytes` of the page on, as many as `target` holds. */
+  /** Fills `target` with the bytes of `key`'s page from `positionBytes` on. */
   fill(target: Uint8Array, key: string, positionBytes = 0): void {
     fillWords(wordsOf(target), key, positionBytes / 4);
   }
 
-  /** The number of wrong bytes in `data`, which begins at `positionBytes` of `key`'s page. */
+  /** Number of wrong bytes in `data`, which should hold `key`'s page from `positionBytes` on. */
   wrongBytes(data: Uint8Array, key: string, positionBytes = 0): number {
     let wrong = 0;
     for (let at = 0; at < data.length; at += BLOCK_BYTES) {
@@ -40,9 +40,9 @@ function wordsOf(bytes: Uint8Array): Int32Array {
 }
 
 /**
- * A Weyl sequence (2^32 divided by the golden ratio is odd: every 32-bit value comes once), mixed by a bijection from
- * SplitMix32. The constants stand in the function and the `| 0` behind each sum because the loop is five times as slow
- * without them: the compiler then leaves the integers.
+ * Writes a Weyl sequence mixed by a bijection from SplitMix32. Its step, 2^32 divided by the golden ratio, is odd, so
+ * every 32-bit value occurs once. The constants inside the function and the `| 0` after each sum keep the compiled loop
+ * on integers; it is five times as slow without them.
  */
 function fillWords(words: Int32Array, key: string, firstIndex: number): void {
   const step = 0x9e3779b1 | 0;

@@ -3,12 +3,12 @@ import { HostRegion } from '../../memory/host-region.js';
 import { noCounts, type RunCounts, type RunResult } from './agent-protocol.js';
 import { PageContent } from './page-content.js';
 
-/** Pages of one read or write call: as many as a serving framework requests at a time. */
+/** Most pages of one read or write call; serving frameworks use batches of this size. */
 const BATCH_MAX_PAGES = 128;
-/** Size of the host buffer of one process; larger pages come in smaller batches. */
+/** Largest host buffer of one process; with large pages it limits the batch size. */
 const HOST_BUFFER_MAX_BYTES = 512 * 2 ** 20;
 const CLEARED = 0xa5;
-/** Bytes made or checked without a pause; in the pauses the process answers its peers. */
+/** Bytes generated or checked before yielding to the event loop, in which the node answers its peers. */
 const WORK_SLICE_BYTES = 2 ** 20;
 
 /** The part of a store that a serving process uses. */
@@ -23,10 +23,10 @@ export interface PageStore {
   };
 }
 
-/** The host KV buffer of a serving process: slots of a page each, K and V in halves of their own. */
+/** The host KV buffer of a serving process, with one page per slot. With two components, K and V have a half each. */
 export class HostBuffer {
   readonly region: HostRegion;
-  /** A slot is one token to the store: host indices are slot numbers. */
+  /** Tokens per page. A slot counts as one token, so host indices are slot numbers. */
   readonly pageSize = 1;
   readonly slots: number;
   readonly #components: number;
@@ -63,7 +63,7 @@ export class HostBuffer {
     return wrong;
   }
 
-  /** Overwrites what an earlier request left: a read that delivers nothing must not find the right bytes in place. */
+  /** Overwrites a slot, so that a read that delivers nothing cannot pass with the bytes of an earlier request. */
   clear(slot: number): void {
     this.#eachComponent(slot, (bytes) => bytes.fill(CLEARED));
   }
@@ -80,9 +80,9 @@ export class HostBuffer {
 }
 
 /**
- * Does what a serving process does with each request: looks up the longest prefix in the cluster, reads it, and sets
- * the rest. Every delivered byte is checked. A page that the lookup reported but the read did not deliver ends the
- * prefix, and is set again with the rest. Requests of one runner must not overlap.
+ * Executes requests as a serving process does: looks up the longest prefix in the cluster, reads it, and sets the rest.
+ * Every delivered byte is checked. A page that the lookup reported but the read did not deliver ends the prefix and is
+ * set again with the rest. Requests of one runner must not overlap.
  */
 export class RequestRunner {
   readonly #store: PageStore;
@@ -137,8 +137,8 @@ export class RequestRunner {
   }
 
   /**
-   * Waits for the disk and for storage nodes outside of all measured times: requests come here without the pauses that
-   * they have in practice, in which the disk writes and storage nodes take pages.
+   * Waits, outside all measured times, until the disk and storage nodes have taken all pages. In practice they do so
+   * between requests; here requests follow each other without a pause.
    */
   async #drainDisk(): Promise<void> {
     for (;;) {
@@ -157,7 +157,7 @@ export class RequestRunner {
     return existing;
   }
 
-  /** Reads up to `existing` pages in order; returns how many came before the first that did not. */
+  /** Reads the first `existing` pages in order; returns how many were read before the first miss. */
   async #readPrefix(keys: readonly string[], existing: number): Promise<number> {
     for (let first = 0; first < existing; first += this.#slots.length) {
       const batch = keys.slice(first, Math.min(first + this.#slots.length, existing));
@@ -174,7 +174,7 @@ export class RequestRunner {
     return existing;
   }
 
-  /** Checks all delivered pages, also those behind a miss: true must always mean the right bytes. */
+  /** Checks all delivered pages, including those after a miss: `true` must always mean correct bytes. */
   async #checkBatch(keys: readonly string[], results: readonly boolean[]): Promise<void> {
     await this.#eachPage(keys, (slot, key) => {
       if (results[slot] !== true) return;
@@ -194,7 +194,7 @@ export class RequestRunner {
     }
   }
 
-  /** Calls `work` for the pages of a batch, which lie in the slots from 0 on. */
+  /** Calls `work` for each page of a batch, with its index as the slot. Yields to the event loop now and then. */
   async #eachPage(keys: readonly string[], work: (slot: number, key: string) => void): Promise<void> {
     for (let slot = 0; slot < keys.length; slot++) {
       work(slot, keys[slot] as string);

@@ -13,18 +13,19 @@ import { conversationWorkload, type TurnRequest, uniquePages } from '../load/wor
 import { metricsUrl } from '../settings/endpoints.js';
 import { printEngineDemo, runEngineDemo } from './engines.js';
 
-/** Part of the free memory that a demo may fill with pages. */
+/** Share of the free memory that a demo may fill with pages. */
 const MEMORY_SHARE = 0.75;
 /**
- * With disks, the pools of all nodes hold this part of the pages, and the disks hold all pages twice. Few prompts are
- * popular, so that a pool of an eighth of the pages would serve most reads from memory.
+ * Share of all pages that the pools hold with `--disk`; the disks have room for all pages twice. Few prompts are
+ * popular, so even pools with an eighth of the pages would serve most reads from memory.
  */
 const POOLED_SHARE = 1 / 20;
-/** In smaller pools, reads wait for the pages of other reads to leave. */
+/** In smaller pools, reads wait until pages of other reads are released. */
 const POOLED_MIN_PAGES = 24;
 const DISK_COPIES = 2;
-/** Turns that a kept cluster plays over and over, and the bytes that each of its nodes reads a second at most. */
+/** Most turns that a kept cluster repeats. */
 const KEPT_TURNS_MAX_COUNT = 300;
+/** Most bytes that each node of a kept cluster reads per second. */
 const KEPT_BYTES_PER_S = 32 * 2 ** 20;
 /** Shortest pause of a kept node after a turn. */
 const KEPT_PAUSE_MIN_MS = 1_000;
@@ -32,7 +33,7 @@ const KEPT_PAUSE_MIN_MS = 1_000;
 interface DemoOptions {
   readonly nodes: number;
   readonly conversations: number;
-  /** Seconds after which no turn is started. */
+  /** No turn is started after this many seconds. */
   readonly seconds: number;
   readonly pageBytes: number;
   readonly seed: number;
@@ -50,13 +51,13 @@ export interface DemoResult extends LoadReport {
     readonly pids: readonly number[];
     /** URLs of the nodes' dashboards. */
     readonly dashboards: readonly string[];
-    /** Seconds that each node rests after a turn of the load that goes on. */
+    /** Seconds that each node pauses after each turn of the continuing load. */
     readonly pause_s: number;
     readonly disk_path?: string;
   };
 }
 
-/** Plays the conversations with engines in Python, whose host memory comes on top of the pools. */
+/** Plays the conversations with engines in Python, which need host memory in addition to the pools. */
 async function playEngines(options: DemoOptions, json: boolean, context: CommandContext): Promise<void> {
   for (const name of ['keep', 'disk'] as const) {
     if (options[name]) throw wrongUsage(`--${name} cannot be used with --engines; leave one of them out`);
@@ -171,7 +172,7 @@ The cluster is still running: each node plays a turn, checks every byte, and res
 ${leftover}`;
 }
 
-/** The first turns, with so long a pause after each that the machine has little to do. */
+/** The first turns, with a pause after each that keeps the load on the machine low. */
 function gentleLoad(requests: readonly TurnRequest[], pageBytes: number): KeptLoad {
   const played = requests.slice(0, KEPT_TURNS_MAX_COUNT);
   const turnBytes = longestTurn(played) * pageBytes;
@@ -179,7 +180,7 @@ function gentleLoad(requests: readonly TurnRequest[], pageBytes: number): KeptLo
   return { requests: played.map(({ keys }) => keys), pauseMs };
 }
 
-/** Sizes of pools that the workload overflows by far, and of disks that it does not overflow. */
+/** Pool sizes far below the total of the workload's pages, and disk sizes that hold all of them. */
 function tierSizes(
   requests: readonly TurnRequest[],
   { nodes, pageBytes }: DemoOptions,

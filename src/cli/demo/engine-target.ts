@@ -2,7 +2,7 @@ import type { PythonEngine } from '../../processes/python-engine.js';
 import { type AgentStatus, noCounts, type RunCounts, type RunResult } from '../cluster/agent-protocol.js';
 import type { LoadTarget } from '../load/load.js';
 
-/** An engine's answer about one prompt; counts are of pages. */
+/** An engine's result for one prompt; counts are in pages. */
 interface TurnAnswer {
   readonly error?: string;
   readonly asked: number;
@@ -10,12 +10,12 @@ interface TurnAnswer {
   readonly found: number;
   /** Pages read before the first miss. */
   readonly hits: number;
-  /** All pages read, also those behind a miss. */
+  /** All pages read, including those after a miss. */
   readonly read: number;
   readonly computed: number;
   readonly stored: number;
   readonly wrong_bytes: number;
-  /** Microseconds of each call. */
+  /** Microseconds of each lookup call; `read_us` and `set_us` are those of reads and sets. */
   readonly lookup_us: readonly number[];
   readonly read_us: readonly number[];
   readonly set_us: readonly number[];
@@ -23,13 +23,13 @@ interface TurnAnswer {
 
 interface StateAnswer {
   readonly error?: string;
-  /** How the node moves this engine's pages. */
+  /** How pages travel between the node and this engine: `direct`, `staged`, `file` or `bytes`. */
   readonly mode: string;
   readonly exceptions: readonly string[];
   readonly reconnects: number;
 }
 
-/** What one engine did, as `--json` prints it. */
+/** Results of one engine, as `--json` prints them. */
 export interface EngineReport {
   readonly mode: string;
   readonly turns: number;
@@ -46,7 +46,7 @@ export interface EngineReport {
   readonly exceptions: readonly string[];
 }
 
-/** An engine in Python at one node's client socket; it plays turns in the order in which it gets them. */
+/** An engine in Python, attached to one node's client socket. It plays turns in the order of arrival. */
 export class EngineTarget implements LoadTarget {
   readonly #engine: PythonEngine;
   readonly #pageBytes: number;
@@ -65,25 +65,23 @@ export class EngineTarget implements LoadTarget {
     this.#nodeStatus = options.nodeStatus;
   }
 
-  /** Attaches the engine. `slots` is the number of pages that it has room for, and the most of a turn. */
+  /** Attaches the engine. `slots`: pages that it has room for, which is also the most that a turn may have. */
   async start(socket: string, slots: number): Promise<void> {
     const command = { op: 'start', socket, slots, page_bytes: this.#pageBytes };
     this.#mode = (await this.#engine.call<StateAnswer>(command)).mode;
   }
 
-  /** How pages travelled when the engine was last attached. */
+  /** How pages travelled when last asked: at {@link start} or after a successful {@link isServed}. */
   get mode(): string {
     return this.#mode;
   }
 
-  /** Pages that the engine has looked up and read so far. */
+  /** Pages that the engine has looked up (`asked`) and read before a miss (`hits`) so far. */
   get pages(): { readonly asked: number; readonly hits: number } {
     return { asked: this.#totals.asked, hits: this.#totals.hits };
   }
 
-  /**
-   * Does `work` once while the next turn is in progress. The turn ends when both have ended; then the promise resolves.
-   */
+  /** Runs `work` once during the next turn. The turn and the returned promise complete when both have ended. */
   duringNextTurn(work: () => Promise<void>): Promise<void> {
     return new Promise((onEnd) => {
       this.#duringTurn = { work, onEnd };
@@ -106,7 +104,7 @@ export class EngineTarget implements LoadTarget {
     };
   }
 
-  /** Whether pages of these keys, which no node has, can be stored and read again. Also notes how pages travel. */
+  /** Whether pages with these keys, which no node has, can be stored and read back. If so, updates {@link mode}. */
   async isServed(keys: readonly string[]): Promise<boolean> {
     const answer = await this.#engine.call<{ error?: string; is_back: boolean; wrong_bytes: number }>({
       op: 'probe',
@@ -164,7 +162,7 @@ export class EngineTarget implements LoadTarget {
     counts.lookupUs += sum(turn.lookup_us);
     counts.readUs += sum(turn.read_us);
     counts.setUs += sum(turn.set_us);
-    // Only the node knows where pages were, and that knowledge is lost with it.
+    // Only the node knows where pages were found, and a killed node loses its counts.
     if (before !== undefined && after !== undefined) {
       counts.localHits += after.local - before.local;
       counts.remoteHits += after.remote - before.remote;

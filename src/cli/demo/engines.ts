@@ -15,11 +15,11 @@ import { type EngineReport, EngineTarget } from './engine-target.js';
 
 /** The phases of a demo: before the fault, while the node is away, and after. */
 const PHASES = 3;
-/** The fewest turns that each engine has in each phase. */
+/** Fewest turns of each engine in each phase. */
 const TURNS_MIN_COUNT = 2;
 const PROBE_PAGES = 2;
 const PROBE_INTERVAL_MS = 10;
-/** Milliseconds for a restarted node to serve its engine, which attaches by itself, also on a busy machine. */
+/** How long a restarted node may take to serve its engine again on a busy machine, in milliseconds. */
 const BACK_TIMEOUT_MS = 60_000;
 
 interface EngineDemoOptions {
@@ -28,11 +28,11 @@ interface EngineDemoOptions {
   readonly pageBytes: number;
 }
 
-/** What the loss of the node meant for its engine; pages are those of the engine's turns. */
+/** Effect of the node's loss on its engine; counts are in pages of that engine's turns. */
 interface FaultReport {
   readonly node: string;
   readonly pages_hit_before: number;
-  /** Pages looked up, and pages found, while there was no node. None can be found. */
+  /** Pages looked up while the node was away. None of them can be hits. */
   readonly pages_asked_while_away: number;
   readonly pages_hit_while_away: number;
   readonly pages_hit_after: number;
@@ -44,17 +44,17 @@ interface FaultReport {
   readonly away_s: number;
 }
 
-/** Results of engines and nodes. Where pages were read is unknown for the turn in which the node is lost. */
+/** Results of engines and nodes. For the turn in which the node is lost, it is unknown where pages were found. */
 export interface EngineDemoResult extends LoadReport {
   readonly engines: readonly (EngineReport & { readonly node: string })[];
-  /** Part of the pages of all prompts that were read and not computed. */
+  /** Share of all prompts' pages that were read instead of computed. */
   readonly prefill_saved: number;
   readonly fault: FaultReport;
 }
 
 /**
- * Plays conversations on engines in Python, one for each node, that use the cache as SGLang does. In the middle, one
- * node is killed under its engine and started again. Every byte of every page that is read is checked.
+ * Plays conversations on engines in Python, one per node, that use the cache as SGLang does. In the middle, one node is
+ * killed under its engine and restarted. Every byte of every page that is read is checked.
  */
 export async function runEngineDemo(
   requests: readonly TurnRequest[],
@@ -177,12 +177,12 @@ class EnginePlay {
     };
   }
 
-  /** The last node that does not run discovery. In practice most nodes do not run it either. */
+  /** The last node that does not run discovery, like most nodes in practice. */
   #victim(): number {
     return Math.max(0, ...this.#cluster.agents.filter((agent) => !agent.isMeta).map((agent) => agent.index));
   }
 
-  /** With `isTimed`, turns that would start too late are left out. */
+  /** With `isTimed`, turns that would start after the phase's third of the demo's time are skipped. */
   #play(
     requests: readonly TurnRequest[],
     say: (text: string) => void,

@@ -16,13 +16,11 @@ import { systemEnvironment } from '../../system/system-environment.js';
 import { isSocketPath } from '../settings/configuration.js';
 import type { Finding } from './finding.js';
 
-/*
- * What a node would find where it is to have its client socket. Nothing is made and nothing left behind.
- */
+/* Checks of the client socket and of clients' memory. Nothing is created or left behind. */
 
-/** Descriptors that a node takes for itself and for a few hundred other nodes. */
+/** File descriptors that a node needs for itself and for a few hundred other nodes. */
 const NODE_FILES_COUNT = 1024;
-/** Descriptors of each client: one for the connection and one for the memory. */
+/** File descriptors of each client: one for the connection and one for the memory. */
 const CLIENT_FILES_COUNT = 2;
 const GROUP_BITS = 0o060;
 const OTHERS_BITS = 0o006;
@@ -42,8 +40,8 @@ function ownIdentity(): Identity {
 export type ClientSocketConfig = Pick<MeshCacheConfig, 'clientSocket' | 'clientSocketMode' | 'clientSocketGroup'>;
 
 /**
- * Checks where the socket would be, whether it can be created, and who could connect. `isWanted` is false with `--no-
- * client-socket`.
+ * Checks the path of the socket, whether it can be created, and who could connect. `isWanted`: false with
+ * `--no-client-socket`.
  */
 export async function checkClientSocket(
   config: ClientSocketConfig,
@@ -95,7 +93,7 @@ async function checkPath(path: string, isDefault: boolean): Promise<Finding> {
   return { subject, state: 'problem', detail, advice: 'choose another path, or end that node' };
 }
 
-/** Whether the group exists, and this process may give a file to it. */
+/** Whether the group exists and this process may give a file to it. */
 function checkGroup(
   { clientSocketMode, clientSocketGroup: name }: ClientSocketConfig,
   { uid, gids }: Identity,
@@ -124,8 +122,8 @@ function checkGroup(
 }
 
 /**
- * Checks that this process may create the socket, that nobody else may replace it, and that the clients which its mode
- * admits can reach it.
+ * Checks that this process can create the socket, that no one else can replace it, and that the clients admitted by its
+ * mode can reach it.
  */
 function checkFolders(
   path: string,
@@ -156,7 +154,7 @@ interface Doubt {
   readonly advice: string;
 }
 
-/** Doubts about other users who may remove the socket and put their own in its place. */
+/** Doubts about other users who could replace the socket with their own. */
 function replacers({ path, stats }: Folder, { uid }: Identity): Doubt[] {
   const advice = 'use a folder that only the user of the node can write, such as one below /run';
   if (stats.uid !== uid && stats.uid !== 0) {
@@ -167,7 +165,7 @@ function replacers({ path, stats }: Folder, { uid }: Identity): Doubt[] {
   return [{ detail: `everybody may write in ${path}, and put another socket there`, advice }];
 }
 
-/** The first folder on the way that excludes clients which the mode of the socket admits. */
+/** The first folder, going up, that keeps out clients admitted by the socket's mode. */
 function closedTo(folder: string, { mode, gid }: { readonly mode: number; readonly gid: number }): Doubt[] {
   const letsOthers = (mode & OTHERS_BITS) === OTHERS_BITS;
   const letsGroup = (mode & GROUP_BITS) === GROUP_BITS;
@@ -227,7 +225,7 @@ export function checkClientMemory(
   return [...mappingsFinding(proc), ...filesFinding(proc), ...lockedFinding(config, host)];
 }
 
-/** Checks the limit of mappings: each region of a client is one in this process. */
+/** Checks the limit on mappings; each region of a client needs one in this process. */
 function mappingsFinding(proc: string): Finding[] {
   const subject = 'client memory';
   const maxCount = Number(textOf(`${proc}/sys/vm/max_map_count`));
@@ -255,7 +253,7 @@ function filesFinding(proc: string): Finding[] {
   ];
 }
 
-/** Checks the limit of locked memory: with RDMA, clients' memory is locked as the pool is. */
+/** Checks the limit on locked memory: RDMA locks clients' memory as well as the pool. */
 function lockedFinding(config: Pick<MeshCacheConfig, 'protocol' | 'globalSegmentSize'>, host: RdmaHost): Finding[] {
   if (config.protocol !== 'rdma' || !rdmaSupport({ host }).usable) return [];
   const subject = 'client memory';
@@ -274,7 +272,7 @@ function textOf(path: string): string {
   }
 }
 
-/** A soft limit of this process by its name in /proc/self/limits (Linux only). Infinity means unlimited. */
+/** A soft limit of this process by its name in /proc/self/limits; Infinity: unlimited, undefined: not Linux. */
 export function processLimit(name: string, proc = '/proc'): number | undefined {
   let limits: string;
   try {

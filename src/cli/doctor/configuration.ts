@@ -19,19 +19,19 @@ import { listenFailure, ownAddresses, privileged, reasonOf, tlsFinding, whoHas }
 import type { Finding } from './finding.js';
 
 /*
- * Checks what a node would find with this configuration, one setting after the other. It starts nothing and leaves
- * nothing behind; it listens on the ports for a moment.
+ * Checks a configuration, setting by setting, as a node would meet it. Starts nothing and leaves nothing behind, but
+ * briefly listens on the ports.
  */
 
-/** Part of the free memory that a pool may take before a warning. */
+/** Share of the free memory above which a pool gets a warning. */
 const POOL_FREE_SHARE = 0.9;
 
 type ConfigurationCheck =
   | { readonly config: MeshCacheConfig; readonly findings: readonly Finding[] }
-  /** Nothing was configured, or the configuration is refused. */
+  /** Nothing was configured, or the configuration is rejected. */
   | { readonly config?: undefined; readonly findings: readonly Finding[] };
 
-/** Checks whether the configuration is accepted. One without a discovery address may be examined, but not run. */
+/** Checks whether a node would accept the configuration. Without a discovery address it can be checked but not run. */
 export function checkConfiguration(configuration: Configuration): ConfigurationCheck {
   const { mapping, origins } = configuration;
   const subject = 'configuration';
@@ -41,7 +41,7 @@ export function checkConfiguration(configuration: Configuration): ConfigurationC
   const placeholder = { discovery_addr: '127.0.0.1:1' };
   try {
     const config = parseConfiguration({ ...configuration, mapping: { ...placeholder, ...mapping } });
-    // A node makes these checks before it does anything else.
+    // Both constructors validate their arguments, which is how a node starts.
     new NodeRuntime(config);
     const isSource = config.discoveryEndpoints().length === 0;
     new DiscoveryClient(
@@ -63,7 +63,7 @@ export function checkConfiguration(configuration: Configuration): ConfigurationC
   }
 }
 
-/** Checks the address that the node listens on and is reached at, and its ports there. */
+/** Checks the address at which the node listens and is reached, and its ports there. */
 export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[]> {
   const subject = 'own address';
   let host: string;
@@ -103,8 +103,8 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
 }
 
 /**
- * Says whether a node would refuse its address, or one at which it would run a discovery master, because everyone who
- * reaches it there would be a member.
+ * Checks whether a node would refuse its own address, or a discovery address of this machine, because anyone who can
+ * reach it there could join.
  */
 async function checkReach(config: MeshCacheConfig, host: string): Promise<Finding[]> {
   const { clusterSecret, clusterSecretFile, tlsCaFile } = config;
@@ -117,7 +117,7 @@ async function checkReach(config: MeshCacheConfig, host: string): Promise<Findin
   return [{ subject: 'authentication', state: config.allowUnauthenticated ? 'warning' : 'problem', detail: fault }];
 }
 
-/** The addresses on the way to discovery, as a node chooses its own by them. Throws if a source names none. */
+/** The discovery addresses; a node chooses its own address on the route to them. Throws if a source names none. */
 async function discoveryTargets(config: MeshCacheConfig): Promise<readonly Endpoint[]> {
   const address = config.discoveryAddress();
   if (address.kind === 'etcd') return address.endpoints.slice(0, 1);
@@ -143,7 +143,7 @@ async function checkClashes(config: MeshCacheConfig): Promise<Finding[]> {
   return portClashes(given);
 }
 
-/** A problem for each key whose port another key before it has; port 0 means any free port. */
+/** A problem for each key with the same port as an earlier key. Port 0 means any free port and never clashes. */
 export function portClashes(given: readonly (readonly [key: string, port: number])[]): Finding[] {
   return given.flatMap(([key, port], i): Finding[] => {
     const [other] = given.slice(0, i).find(([, earlier]) => port > 0 && earlier === port) ?? [];
@@ -153,7 +153,7 @@ export function portClashes(given: readonly (readonly [key: string, port: number
   });
 }
 
-/** Checks where the metrics server would listen. A taken port is no problem, as the server tries the next one. */
+/** Checks where the metrics server would listen. A taken port is no problem, because the server tries the next one. */
 export async function checkMetrics(config: MeshCacheConfig): Promise<Finding> {
   const { metricsEnabled, metricsHost: host, metricsPort: port, metricsToken } = config;
   const subject = 'metrics';
@@ -194,10 +194,7 @@ export function checkPool({ globalSegmentSize: bytes }: MeshCacheConfig): Findin
   return { subject, state: 'warning', detail, advice };
 }
 
-/**
- * A listed discovery address where a master refuses this program as an unauthenticated peer, or this program refuses
- * the master.
- */
+/** The finding for a listed discovery address where a master and this program do not authenticate each other. */
 export function unauthenticatedAtDiscovery(reason: string): Finding {
   const detail = `a master answers and wants another cluster_secret or other certificates (${reason})`;
   const advice = 'set the cluster_secret (or tls_* files) that the other nodes have';
@@ -205,8 +202,8 @@ export function unauthenticatedAtDiscovery(reason: string): Finding {
 }
 
 /**
- * Checks a listed discovery address where no master answers. On this machine that is normal for the first node,
- * provided that the port is free.
+ * Checks a listed discovery address at which no master answers. On this machine that is normal before the first node
+ * starts, provided that the port is free.
  */
 export async function checkSilentDiscovery(endpoint: Endpoint, silence: string): Promise<Finding> {
   const subject = 'discovery';

@@ -14,20 +14,20 @@ import { ClusterQuery, NoMasterFailure } from '../status/cluster-query.js';
 import { checkSilentDiscovery, unauthenticatedAtDiscovery } from './configuration.js';
 import type { Check, Finding } from './finding.js';
 
-/** Addresses that are shown. */
+/** Most addresses to show. */
 const SHOWN_MAX_COUNT = 3;
 
 const SUBJECT = 'discovery source';
 
 type Source = Exclude<DiscoveryAddress, { readonly kind: 'list' }>;
 
-/** What a source answers, for the doctor: the addresses that it names, and findings about it. */
+/** Result of asking a source: the addresses that it names, and findings about it. */
 interface SourceAnswer {
   readonly found: readonly Endpoint[];
   readonly findings: readonly Finding[];
 }
 
-/** Words of an error, and what to do then. */
+/** Advice by the text of the error. */
 const ADVICE: readonly (readonly [RegExp, (address: Source) => string])[] = [
   [/user name is empty/, () => 'this etcd asks for a user: set etcd_user and etcd_password'],
   [
@@ -49,14 +49,12 @@ const ADVICE: readonly (readonly [RegExp, (address: Source) => string])[] = [
   ],
 ];
 
-/** Addresses of a source that are tried. */
+/** Most addresses of a source to try. */
 const TRIED_MAX_COUNT = 3;
-/** Difference between the clocks of two machines above which NTP cannot be at work. */
+/** Seconds between the clocks of two machines above which NTP cannot be working. */
 const CLOCK_DIFFERENCE_MAX_S = 1;
 
-/**
- * Checks of the discovery addresses of a configuration, or of the source that names them; none without a valid address.
- */
+/** Checks of a configuration's discovery addresses, or of the source that names them. Empty without a valid address. */
 export function discoveryChecks(configuration: Configuration): [string, Check][] {
   const { discovery_addr: given } = configuration.mapping;
   const address = given === undefined ? undefined : parseDiscoveryAddress(String(given));
@@ -91,7 +89,7 @@ async function checkDiscovery(endpoint: Endpoint, configuration: Configuration):
   }
 }
 
-/** Compares the clock of this machine with the date of the cluster. */
+/** Compares this machine's clock with the cluster's. */
 function checkClock({ offsetMs }: ClusterQuery): Finding[] {
   if (offsetMs === undefined || Math.abs(offsetMs) <= CLOCK_DIFFERENCE_MAX_S * 1000) return [];
   const isRefused = offsetMs > CLOCK_AHEAD_MAX_MS;
@@ -102,7 +100,7 @@ function checkClock({ offsetMs }: ClusterQuery): Finding[] {
   return [{ subject: 'clock', state: isRefused ? 'problem' : 'warning', detail, advice }];
 }
 
-/** Asks a source as a node does; each server of an etcd by itself. */
+/** Asks a source as a node does, but each server of an etcd cluster separately. */
 async function askSource(address: Source, configuration: Configuration): Promise<SourceAnswer> {
   const parts = address.kind === 'dns' ? [address] : address.endpoints.map((one) => ({ ...address, endpoints: [one] }));
   const answers = await Promise.all(parts.map((part) => ask(part, configuration)));
@@ -119,7 +117,7 @@ async function askSource(address: Source, configuration: Configuration): Promise
   };
 }
 
-/** What the source names, or why it does not answer. */
+/** The addresses that the source names, or why it does not answer. */
 async function ask(part: Source, configuration: Configuration): Promise<readonly Endpoint[] | Error> {
   const { mapping } = configuration;
   const address = formatDiscoveryAddress(part);

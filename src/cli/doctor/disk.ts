@@ -23,7 +23,7 @@ interface FileSystem {
   readonly kind: 'disk' | 'memory' | 'network' | 'layers';
 }
 
-/** Names of file systems by their magic numbers of statfs(2). */
+/** File systems by their magic numbers of statfs(2). */
 const FILE_SYSTEMS: ReadonlyMap<number, FileSystem> = new Map([
   [0xef53, { name: 'ext4', kind: 'disk' }],
   [0x58465342, { name: 'xfs', kind: 'disk' }],
@@ -109,7 +109,7 @@ function notUsable(path: string, error: unknown): Finding {
   return { subject: 'disk folder', state: 'problem', detail: `${path}: ${(error as Error).message}`, advice };
 }
 
-/** Handles a check that has failed because the disk does not answer: another one has said so. */
+/** Ignores the failure of a disk that does not answer, which another check has reported; rethrows other errors. */
 function ifOverdue(error: unknown): void {
   if (!isOverdue(error)) throw error;
 }
@@ -117,7 +117,7 @@ function ifOverdue(error: unknown): void {
 async function checkFileSystem(folder: string): Promise<Finding> {
   const subject = 'disk file system';
   const { type } = await fileSystemOf(folder);
-  // Some systems give the number with a sign.
+  // Some systems return the number as a signed integer.
   const fileSystem = FILE_SYSTEMS.get(type >>> 0);
   if (fileSystem === undefined)
     return { subject, state: 'ok', detail: `of a type unknown here (0x${(type >>> 0).toString(16)})` };
@@ -126,7 +126,7 @@ async function checkFileSystem(folder: string): Promise<Finding> {
   return { subject, state: 'warning', detail: name, advice: FILE_SYSTEM_ADVICE[kind] };
 }
 
-/** Checks the free space; files that already lie in the folder count as free. */
+/** Checks the free space. The space of the tier's own files in the folder counts as free. */
 async function checkSpace(folder: string, isThere: boolean, sizeBytes: number | undefined): Promise<Finding> {
   const subject = 'disk space';
   const { freeBytes } = await fileSystemOf(folder);

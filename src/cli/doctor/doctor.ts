@@ -39,7 +39,7 @@ import { type Check, countFindings, type Finding, type FindingCounts, STATE_TONE
 import { checkObjectStore } from './object-store.js';
 import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip, checkTransport } from './rdma.js';
 
-/** Names of file systems in memory by their magic numbers of statfs(2). */
+/** Names of in-memory file systems by their magic numbers of statfs(2). */
 const IN_MEMORY: ReadonlyMap<number, string> = new Map([
   [0x01021994, 'tmpfs'],
   [0x958458f6, 'hugetlbfs'],
@@ -52,7 +52,7 @@ const FREE_MEMORY_MIN_BYTES = 2 * 2 ** 30;
 const OPEN_FILES_MIN_COUNT = 4096;
 const TRIP_PAGE_BYTES = 64 * 2 ** 10;
 const TRIP_POOL_BYTES = 2 ** 20;
-/** Earliest plausible year: no machine that runs this version was set up before. */
+/** Earliest plausible year; a clock that shows an earlier one is wrong. */
 const CLOCK_MIN_YEAR = 2025;
 /** A key in the form that the page content needs. */
 const TRIP_KEY = '5d0c70e5'.repeat(8);
@@ -64,7 +64,7 @@ interface DoctorOptions {
   readonly onCheck?: (subject: string) => void;
 }
 
-/** Checks this machine from a node's point of view. No check throws. */
+/** Checks this machine from a node's point of view. A check that throws becomes a problem. */
 async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
   const checks: readonly (readonly [string, Check])[] = [...machineChecks(configuration), ...nodeChecks(configuration)];
   const findings: Finding[] = [];
@@ -104,7 +104,7 @@ function rdmaChecks(isWanted: boolean): [string, Check][] {
   ];
 }
 
-/** Checks of the configuration. If it is refused, only discovery is checked further. */
+/** Checks of the configuration. If it is rejected, only discovery is checked as well. */
 function nodeChecks(configuration: Configuration): [string, Check][] {
   const { config, findings } = checkConfiguration(configuration);
   const checks: [string, Check][] = [['configuration', () => [...findings]]];
@@ -113,7 +113,7 @@ function nodeChecks(configuration: Configuration): [string, Check][] {
     return [...checks, ...discoveryChecks(configuration)];
   }
   const { mapping, origins } = configuration;
-  // With a folder alone, nothing else is known about the node.
+  // If only a disk folder was given, nothing else is known about the node.
   const isNode = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
   if (isNode) {
     const isWanted = mapping.client_socket !== null;
@@ -189,7 +189,7 @@ interface DoctorCommandOptions extends ConfigurationOptions {
   readonly clientSocket: ClientSocketOption;
 }
 
-/** Reports a file that cannot be read as a finding, and still checks the machine. */
+/** Checks the machine even if the configuration file cannot be read, which becomes a finding. */
 async function examineOptions(options: DoctorCommandOptions, onCheck: (subject: string) => void): Promise<Finding[]> {
   const read = async (given: ConfigurationOptions): Promise<Configuration> =>
     withClientSocketOption(await readConfiguration(given), options.clientSocket);
@@ -221,7 +221,7 @@ function checkNodeVersion(): Finding {
   return { subject: 'Node.js', state: 'problem', detail, advice: `install Node.js ${NODE_MIN.join('.')} or later` };
 }
 
-/** Checks a ring and a pool of the WASM module: every key has an owner, and every range is given back. */
+/** Checks a ring and a pool of the WASM module: every node owns keys, and a page is found where it was placed. */
 function checkCore(): Finding {
   const ring = new ConsistentHashRing(160);
   ring.setNodes(['a', 'b', 'c']);
@@ -324,7 +324,7 @@ function tripStore(discoveryAddr: string, nodeId: string): Promise<MeshCacheStor
   );
 }
 
-/** Reads until the nodes see each other, which takes less than ten seconds. */
+/** Retries the read until the nodes see each other; false after ten seconds. */
 async function readSoon(reader: MeshCacheStore, page: Uint8Array): Promise<boolean> {
   const untilMs = performance.now() + 10_000;
   while (performance.now() < untilMs) {
@@ -335,8 +335,8 @@ async function readSoon(reader: MeshCacheStore, page: Uint8Array): Promise<boole
 }
 
 /**
- * Checks the wall clock, from which a node's incarnation is made: if it goes back between two starts, the later start
- * looks like the earlier one.
+ * Checks the wall clock, from which a node's incarnation is derived: if it goes back between two starts, the later
+ * start looks like the earlier one.
  */
 function checkClock(): Finding {
   const subject = 'clock';
@@ -347,7 +347,7 @@ function checkClock(): Finding {
   return { subject, state: 'problem', detail: `this machine has ${now.toISOString()}`, advice };
 }
 
-/** Checks whether a pool of that size can outlive its node in the folder `path`. Changes nothing. */
+/** Checks whether the folder `path` can keep a pool of this size across restarts of its node. Changes nothing. */
 async function checkPoolFolder(path: string, poolBytes: number): Promise<Finding[]> {
   const subject = 'pool folder';
   const { addon, reason } = loadNative();
@@ -378,7 +378,7 @@ async function checkFolder(wanted: string, poolBytes: number): Promise<Finding[]
   const findings: Finding[] = [{ subject, state: 'ok', detail: `${there}${folder} is on ${fileSystem}` }];
   const neededBytes = poolBytes + poolIndexBytes(poolBytes);
   const ownBytes = (await bytesOf(join(wanted, PAGES_FILE))) + (await bytesOf(join(wanted, INDEX_FILE)));
-  // Without a limit of its own, the file system says that it has no blocks at all.
+  // A file system without a size limit reports 0 blocks.
   const freeBytes = blocks === 0 ? Number.POSITIVE_INFINITY : leftBytes;
   const free = blocks === 0 ? 'no limit' : `${formatSize(freeBytes)} free`;
   const own = ownBytes === 0 ? '' : `, and ${formatSize(ownBytes)} taken by the pool itself`;

@@ -11,12 +11,12 @@ import type { Finding } from './finding.js';
 
 const SUBJECT = 'Redis clients';
 
-/** The part of the configuration that is about the door for Redis clients. */
+/** Configuration with the TLS settings of the door for Redis clients. */
 type RedisConfig = MeshCacheConfig & DoorTlsSettings;
 
 /**
- * Checks whether the port for Redis clients can be listened on. A door without a password beyond loopback has been
- * refused with the configuration.
+ * Checks whether the port for Redis clients can be listened on. A door beyond loopback without a password has already
+ * been rejected with the configuration.
  */
 export async function checkRedis(config: RedisConfig): Promise<Finding> {
   const { respPort: port, respHost: host, respSocket: path } = config;
@@ -50,7 +50,7 @@ export async function checkRedis(config: RedisConfig): Promise<Finding> {
   return { subject: SUBJECT, state: 'ok', detail: `${where} can be listened on${who}` };
 }
 
-/** The problem that a node would have with the certificate of a door; undefined: none, or the door speaks no TLS. */
+/** The problem that a node would have with the certificate of a door; undefined: none, or the door uses no TLS. */
 export function tlsFinding(subject: string, door: TlsDoor, config: DoorTlsSettings): Finding | undefined {
   try {
     DoorTls.of(door, config, systemEnvironment())?.close();
@@ -62,17 +62,17 @@ export function tlsFinding(subject: string, door: TlsDoor, config: DoorTlsSettin
   }
 }
 
-/** Ports below this one need a privilege. */
+/** Lowest port that needs no privilege. */
 const UNPRIVILEGED_PORT_MIN = 1024;
 
-/** The problem of a port that this process may not listen on. */
+/** The finding for a port on which this process may not listen. */
 export function privileged(subject: string, key: string, endpoint: Endpoint): Finding {
   const detail = `${key} ${formatEndpoint(endpoint)}: the port needs a privilege that this process does not have`;
   const advice = `choose a port from ${UNPRIVILEGED_PORT_MIN} on, or grant CAP_NET_BIND_SERVICE`;
   return { subject, state: 'problem', detail, advice };
 }
 
-/** The command that tells who has a port. */
+/** The command that shows which process uses a port. */
 export function whoHas(port: number): string {
   return `\`ss -ltnp 'sport = :${port}'\``;
 }
@@ -89,7 +89,7 @@ export function reasonOf(code: string): string {
   return reasons[code] ?? `cannot be listened on (${code})`;
 }
 
-/** The system's error code if nothing can listen there. The port is free again afterwards. */
+/** The system's error code if nothing can listen there, else undefined. The port is free again afterwards. */
 export function listenFailure({ host, port }: Endpoint): Promise<string | undefined> {
   return new Promise((resolve) => {
     const server = createServer();

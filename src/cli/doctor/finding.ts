@@ -1,8 +1,8 @@
 import type { Tone } from '../../command/terminal.js';
 
 /**
- * States of a finding, the gravest first. `n/a`: there is nothing to check here, as the machine or its node does
- * without the part.
+ * States of a finding, most serious first. `n/a`: there is nothing to check, because the machine or its node does not
+ * use the part.
  */
 const FINDING_STATES = ['problem', 'warning', 'ok', 'n/a'] as const;
 
@@ -20,7 +20,7 @@ export interface Finding {
   readonly subject: string;
   readonly state: FindingState;
   readonly detail: string;
-  /** What to do about it; absent when there is nothing to do. */
+  /** Advice to the user; absent if there is nothing to do. */
   readonly advice?: string;
 }
 
@@ -37,7 +37,7 @@ export function countFindings(findings: readonly Finding[]): FindingCounts {
   return { problems: count('problem'), warnings: count('warning'), ok: count('ok'), not_applicable: count('n/a') };
 }
 
-/** What the findings mean, in one line. */
+/** A one-line summary of the findings. */
 export function summaryOf({ problems, warnings, ok, not_applicable }: FindingCounts): string {
   const verdict =
     problems > 0
@@ -53,5 +53,5 @@ function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
-/** Looks at one thing. An error of it becomes a finding. */
+/** Checks one thing. An error that it throws becomes a finding. */
 export type Check = () => Finding | Finding[] | Promise<Finding | Finding[]>;

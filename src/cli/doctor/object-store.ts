@@ -12,7 +12,7 @@ import type { Finding } from './finding.js';
 
 const SUBJECT = 'object store';
 
-/** What to do about each fault. */
+/** Advice for each fault. */
 const ADVICE: Readonly<Record<ObjectFault, string>> = {
   no_credentials:
     'set object_store_access_key_id and object_store_secret_access_key, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials',
@@ -98,7 +98,7 @@ function problem(what: string, answer: Extract<ObjectAnswer, { kind: 'failed' }>
   return { subject: SUBJECT, state: 'problem', detail: `${what} fails: ${detail}${given}`, advice: ADVICE[fault] };
 }
 
-/** A store that can be read only is of use to a cluster that stores nothing there. */
+/** A warning only, because a read-only store is still useful to a cluster that stores nothing there. */
 function unwritable(where: string, { fault, detail }: Extract<ObjectAnswer, { kind: 'failed' }>): Finding {
   const advice = `pages are only read from it, and delete is false; ${ADVICE[fault]}`;
   return { subject: SUBJECT, state: 'warning', detail: `writing to ${where} fails: ${detail}`, advice };

@@ -23,7 +23,7 @@ import type { Finding } from './finding.js';
 const LOCKED_ENOUGH_BYTES = 4 * 2 ** 30;
 const TRIP_BYTES = 2 ** 20;
 const MM_FOLDER = '/sys/kernel/mm';
-/** GIDs of a port that are shown; a port may have hundreds. */
+/** Most GIDs to show per port; a port may have hundreds. */
 const SHOWN_GIDS_MAX_COUNT = 8;
 
 export function checkAddon({ addon, reason }: NativeLoad): Finding {
@@ -84,8 +84,8 @@ export async function checkRdmaTrip(host: RdmaHost): Promise<Finding[]> {
 }
 
 /**
- * Checks which transport a node with this configuration would use, by creating it for a moment without a pool.
- * `isAskedFor` means that RDMA was asked for and is not only the default.
+ * Checks which transport a node with this configuration would use, by briefly creating it without a pool. `isAskedFor`:
+ * RDMA was requested and is not only the default.
  */
 export async function checkTransport(
   config: MeshCacheConfig,
@@ -97,7 +97,7 @@ export async function checkTransport(
     if (message.startsWith('data transport')) said = fields;
   };
   try {
-    // The TCP port has a check of its own.
+    // The TCP port is checked separately.
     const transport = await createTransport({ ...config, tcpPort: 0 }, systemEnvironment({ log: { log } }), host);
     await transport.close();
     const devices = said.devices === undefined ? '' : ` by ${said.devices}`;
@@ -107,7 +107,7 @@ export async function checkTransport(
     return [{ subject, state: 'warning', detail, advice }];
   } catch (error) {
     const { message } = error as Error;
-    // The node's own address has a check of its own as well.
+    // The node's own address is checked separately.
     return /"tcp_port"/.test(message) ? [] : [{ subject, state: 'problem', detail: message }];
   }
 }

@@ -8,7 +8,7 @@ const REPORT_COLUMNS = 100;
 const WHAT_CHECKSUMS_CATCH =
   'pages whose place in a pool was reused while they were read; none was delivered, each was read elsewhere or set again';
 
-/** Results of a load, as `--json` prints them. Units are last in the names; counts without one are of pages. */
+/** Results of a load, as `--json` prints them. Names end with their unit; counts without a unit are in pages. */
 export interface LoadReport {
   readonly nodes: number;
   readonly page_bytes: number;
@@ -16,7 +16,7 @@ export interface LoadReport {
   readonly pages_asked: number;
   readonly pages_set: number;
   readonly prefix_hits: number;
-  /** Part of all requested pages that were read before their request's first miss. */
+  /** Share of all requested pages that were read before their request's first miss. */
   readonly prefix_hit_rate: number;
   readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
   readonly stale_misses: number;
@@ -25,7 +25,7 @@ export interface LoadReport {
   readonly checksum_failures: number;
   readonly read_bytes: number;
   readonly set_bytes: number;
-  /** 10^9 bytes a second within the read calls (or the set calls) of one process; several processes run at a time. */
+  /** Read throughput of one process within its read calls, in 10^9 bytes per second; processes run in parallel. */
   readonly read_gb_per_s: number;
   readonly set_gb_per_s: number;
   readonly read_p50_us: number;
@@ -39,7 +39,7 @@ export interface LoadReport {
   readonly disk: DiskReport | null;
 }
 
-/** Results of the disk tiers; counts are of pages. */
+/** Results of the disk tiers; counts are in pages. */
 interface DiskReport {
   readonly entries: number;
   readonly used_bytes: number;

@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/environment/clock.js';
 import { addCounts, noCounts, type RunCounts, type RunResult } from '../cluster/agent-protocol.js';
 
-/** Requests that one message carries if their order allows it. */
+/** Requests per message if there is only one target. */
 const SLICE_REQUESTS = 64;
 
 /** A process that executes requests in order; {@link ClusterAgent} is one. */
@@ -16,10 +16,10 @@ export interface LoadRequest {
 }
 
 interface LoadOptions {
-  /** Requests in progress in the whole cluster; each process does one at a time. */
+  /** Most requests in progress in the whole cluster; each process executes one at a time. */
   readonly concurrency: number;
   readonly clock: Clock;
-  /** Milliseconds after which no request is started. */
+  /** No request is started after this many milliseconds. */
   readonly maxMs?: number;
   readonly signal?: AbortSignal;
   onProgress?(counts: Readonly<RunCounts>, elapsedMs: number): void;
@@ -27,16 +27,17 @@ interface LoadOptions {
 
 export interface LoadResult {
   readonly counts: RunCounts;
-  /** Microseconds of each call, sorted. */
+  /** Microseconds of each read call, ascending. */
   readonly readLatenciesUs: Float64Array;
+  /** Microseconds of each lookup call, ascending. */
   readonly lookupLatenciesUs: Float64Array;
   readonly wallMs: number;
 }
 
 /**
- * Sends requests round-robin to the targets, in order, and adds up the results. With a concurrency of 1 a request
- * starts when the one before has ended. Rejects with the first failure of a target when all requests in progress have
- * ended.
+ * Sends requests round-robin to the targets, in order, and adds up the results. With a concurrency of 1, a request
+ * starts when the previous one has ended. If a target fails, rejects with the first failure once all requests in
+ * progress have ended.
  */
 export async function runLoad(
   targets: readonly LoadTarget[],
@@ -73,7 +74,7 @@ export function joinLoads(loads: readonly LoadResult[]): LoadResult {
   };
 }
 
-/** The value that `share` (0 to 1) of the sorted values do not exceed; NaN if there are none. */
+/** The smallest value that at least `share` (0 to 1) of the ascending values do not exceed; NaN without values. */
 export function quantile(sorted: Float64Array, share: number): number {
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN;
 }
@@ -96,7 +97,7 @@ class Dispatcher {
     this.#targetEnds = targets.map(() => Promise.resolve());
   }
 
-  /** Resolves when the slice has been sent, or waits only for its target or its conversation. */
+  /** Resolves when the slice has been queued; it is sent as soon as its target and its conversations are free. */
   async dispatch(slice: readonly LoadRequest[]): Promise<void> {
     while (this.#underWay.size >= this.#concurrency) await Promise.race(this.#underWay);
     if (this.#failure !== undefined) return this.drain();

@@ -3,7 +3,7 @@ import { createReadStream, type ReadStream } from 'node:fs';
 import { CALL_MAX_KEYS } from '../../base/limits.js';
 import { CommandFailure } from '../../command/context.js';
 
-/** Characters of a line: far more than the largest request has. */
+/** Longest line, in characters; far more than the largest request needs. */
 const LINE_MAX_CHARACTERS = 16 * 2 ** 20;
 
 /** One request of a Mooncake-format trace. */
@@ -17,8 +17,8 @@ export interface TraceRequest {
 }
 
 /**
- * Reads a trace of JSON lines (`timestamp`, `input_length`, `output_length`, `hash_ids`) as a stream: it may be larger
- * than memory. Throws a {@link CommandFailure} that names the file, the line and what is wrong with it.
+ * Reads a trace of JSON lines (`timestamp`, `input_length`, `output_length`, `hash_ids`) as a stream, because it may be
+ * larger than memory. Throws a {@link CommandFailure} that names the file, the line and what is wrong with it.
  */
 export async function* readTrace(path: string): AsyncGenerator<TraceRequest> {
   const file = createReadStream(path);
@@ -41,7 +41,7 @@ export async function* readTrace(path: string): AsyncGenerator<TraceRequest> {
   }
 }
 
-/** Rejects at a line that is too long: a device, or a file of another kind, may have no line end at all. */
+/** Lines of a file. Throws if one is too long: a device, or a file of another kind, may have no line ends at all. */
 async function* linesOf(file: ReadStream): AsyncGenerator<string> {
   let rest = '';
   for await (const chunk of file.setEncoding('utf8')) {

@@ -10,7 +10,7 @@ export interface TurnRequest {
   readonly keys: readonly string[];
 }
 
-/** Number of system prompts. This and the next constants give conversations their shape; blocks are pages. */
+/** Number of system prompts. This and the following constants shape the conversations; a block is a page. */
 const SYSTEM_PROMPTS = 6;
 const SYSTEM_PROMPT_BLOCKS = [6, 24] as const;
 const EXAMPLES_PER_PROMPT = 3;
@@ -18,7 +18,7 @@ const EXAMPLE_BLOCKS = [3, 10] as const;
 const TURNS = [2, 9] as const;
 const QUESTION_BLOCKS = [1, 4] as const;
 const ANSWER_BLOCKS = [1, 3] as const;
-/** Mean times; they only decide the order in which turns of different conversations mix. */
+/** Mean time between conversations. Times only determine how turns of different conversations interleave. */
 const ARRIVAL_MS = 900;
 const THINK_MS = 6_000;
 
@@ -27,9 +27,9 @@ interface TimedRequest extends TurnRequest {
 }
 
 /**
- * Conversations as a service has them on a day, in small: they start with one of a few system prompts (some far more
- * popular than others), half of them with one of its example sections, and grow by a question and an answer every turn.
- * The same seed and count give the same requests in the same order everywhere.
+ * A small model of the conversations of a service: each starts with one of a few system prompts (some far more popular
+ * than others), half of them continue with one of its example sections, and all grow by a question and an answer every
+ * turn. The same seed and count give the same requests in the same order everywhere.
  */
 export function conversationWorkload(options: {
   readonly seed: number;
@@ -85,7 +85,7 @@ function openingKeys(random: RandomSource, root: string): string[] {
   return keys;
 }
 
-/** Appends `count` blocks: a block's key is the hash of the key before it and of its own content. */
+/** Appends `count` blocks. The key of a block is the hash of the previous key and of the block's own content. */
 function extendChain(keys: string[], content: string, count: number): void {
   for (let block = 0; block < count; block++) {
     const parent = keys[keys.length - 1] ?? '';
@@ -97,13 +97,13 @@ function between(random: RandomSource, [min, max]: readonly [number, number]): n
   return min + (random.u32() % (max - min + 1));
 }
 
-/** A length that follows from a name alone. */
+/** A length derived from a name alone. */
 function fixedBetween(name: string, [min, max]: readonly [number, number]): number {
   const hash = createHash('sha256').update(name).digest().readUInt32LE(0);
   return min + (hash % (max - min + 1));
 }
 
-/** One of `count` numbers; each is about twice as popular as the next. */
+/** A number below `count`; each is about twice as likely as the next. */
 function popular(random: RandomSource, count: number): number {
   return Math.min(Math.clz32(random.u32() | 1), count - 1);
 }

@@ -11,8 +11,8 @@ import { systemFiles } from '../../system/files/system-files.js';
 import { isLogFormat, LOG_FORMATS } from '../../system/system-log.js';
 
 /*
- * Where the configuration of a node comes from, for every command that needs one. What is said later in this list wins:
- * the JSON file of --config, the environment (MESHCACHE_<KEY>), the options of the command line.
+ * Reads the configuration of a node, for every command that needs one. Later sources in this list override earlier
+ * ones: the JSON file of --config, the environment (MESHCACHE_<KEY>), the options of the command line.
  */
 
 export interface ConfigurationOptions {
@@ -20,7 +20,7 @@ export interface ConfigurationOptions {
   readonly discoveryAddr?: string;
   /** Bytes of the pool. */
   readonly pool?: number;
-  /** Folder of the disk tier. Without it, and without the keys elsewhere, there is no tier. */
+  /** Folder of the disk tier. Without it there is no tier, unless one is configured elsewhere. */
   readonly diskPath?: string;
   /** Bytes of the disk tier. */
   readonly diskSize?: number;
@@ -29,15 +29,15 @@ export interface ConfigurationOptions {
   readonly option?: Readonly<Record<string, string>>;
 }
 
-/** What a command is told by its options, the environment and a file. */
+/** Configuration keys from the options of a command, the environment and a file. */
 export interface Configuration {
   /** Keys as given, in snake_case; the values are not checked yet. */
   readonly mapping: Readonly<Record<string, unknown>>;
   /** Source of each key's value, for messages: `MESHCACHE_VNODES`, `--pool`, `node.json`. */
   readonly origins: ReadonlyMap<string, string>;
   /**
-   * Settings that are allowed but probably mistakes: variables whose names are nearly those of keys, and keys without
-   * effect.
+   * Settings that are probably mistakes: variables whose names are nearly those of keys, wrong log settings, and keys
+   * without effect.
    */
   readonly warnings: readonly string[];
 }
@@ -46,12 +46,12 @@ type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
 
 const PREFIX = 'MESHCACHE_';
 /**
- * Names with our prefix that are not keys: of the program itself, of its build, and of a Kubernetes Service with our
- * name.
+ * Names with our prefix that are not keys: those of the program itself, of its build, and of a Kubernetes Service with
+ * our name.
  */
 const OTHER_NAMES =
   /^(LOG|LOG_FORMAT|NATIVE|NO_RDMA|TOKEN_FILE|TEST_.*|PORT|PORT_.*|SERVICE_.*|.*_(SERVICE|TCP|UDP)_.*)$/;
-/** Keys that a program needs to talk to the nodes. */
+/** Keys with which a program authenticates to the nodes. */
 const SECURITY_KEYS: ReadonlySet<string> = new Set([
   'cluster_secret',
   'cluster_secret_file',
@@ -61,10 +61,10 @@ const SECURITY_KEYS: ReadonlySet<string> = new Set([
   'tls_crl_file',
   'tls_names',
 ]);
-/** A placeholder, as a configuration must have an address. */
+/** A placeholder, because a configuration must have an address. */
 const ANY_ADDRESS = '127.0.0.1:1';
 
-/** Adds the options that give a command the configuration of a node. */
+/** Adds the options that define a node's configuration to a command. */
 export function addConfigurationOptions(command: Command): Command {
   return command
     .option('--discovery-addr <address>', DISCOVERY_ADDR_HELP, discoveryAddr)
@@ -90,7 +90,7 @@ export async function readConfiguration(
   options: ConfigurationOptions,
   environment: EnvironmentVariables = process.env,
 ): Promise<Configuration> {
-  // A Map and not an object, in which the key `__proto__` of a file would be special.
+  // A Map, because the key `__proto__` of a file would be special in an object.
   const values = new Map<string, unknown>();
   const origins = new Map<string, string>();
   const give = (key: string, value: unknown, origin: string): void => {
@@ -112,7 +112,7 @@ export async function readConfiguration(
   }
   if (options.diskSize !== undefined) give('disk_size', options.diskSize, '--disk-size');
   for (const [name, value] of Object.entries(options.option ?? {})) give(toSnakeCase(name), value, '--option');
-  // Without a folder, a size would be checked and then have no effect.
+  // Without a folder, the size would be checked but have no effect.
   if (options.diskSize !== undefined && !values.has('disk_enabled')) {
     throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
   }
@@ -132,7 +132,7 @@ export function parseConfiguration(configuration: Configuration): MeshCacheConfi
   }
 }
 
-/** The secrets and certificates by which this program proves itself to the nodes. Only those keys are checked. */
+/** The secrets and certificates with which this program authenticates to the nodes. Other keys are not checked. */
 export function securityOf(configuration: Configuration): SecurityConfig {
   const given = Object.entries(configuration.mapping).filter(([key]) => SECURITY_KEYS.has(key));
   try {
@@ -142,7 +142,7 @@ export function securityOf(configuration: Configuration): SecurityConfig {
   }
 }
 
-/** Adds to an error of the configuration the source of the key that it names. Other errors are returned unchanged. */
+/** Adds the source of the key that a configuration error names. Other errors are returned unchanged. */
 export function withOrigin(error: unknown, { origins }: Configuration): unknown {
   if (!(error instanceof ConfigError)) return error;
   const key = keyOf(error.message);
@@ -192,7 +192,7 @@ function parseJson(text: string, path: string): unknown {
 }
 
 /**
- * Value that Kubernetes sets for a Service whose name turns it into one of our keys:
+ * Value that Kubernetes sets if the variable of a Service is named like one of our keys:
  * `MESHCACHE_METRICS_PORT=tcp://10.96.0.5:31997`.
  */
 const SERVICE_LINK = /^(tcp|udp|sctp):\/\//;
@@ -253,7 +253,7 @@ export function withClientSocketOption(configuration: Configuration, option: Cli
   return { ...configuration, mapping: { ...mapping, client_socket: option }, origins: given };
 }
 
-/** Whether the kernel accepts the path, and the slightly longer path of the socket of descriptors. */
+/** Whether the kernel accepts the path, and the slightly longer path of the descriptor socket. */
 export function isSocketPath(path: string): boolean {
   return Buffer.byteLength(path) <= CLIENT_SOCKET_PATH_MAX_BYTES;
 }

@@ -9,15 +9,15 @@ import { isLoopbackAddress } from '../../net/loopback.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { type Configuration, withOrigin } from './configuration.js';
 
-/** Keys that say how to ask a source of discovery addresses. */
+/** Keys needed to ask a source for discovery addresses. */
 const SOURCE_KEYS = [
   ...['discovery_addr', 'discovery_port'],
   ...['etcd_user', 'etcd_password', 'etcd_ca_file', 'etcd_cert_file', 'etcd_key_file'],
 ];
 
 /**
- * The discovery masters in the configuration, or those that its source names, the first ones; undefined if no address
- * is configured. Throws {@link CommandFailure}, with status 2 for an address that is not allowed.
+ * The discovery masters in the configuration, or the first ones that its source names; undefined if no address is
+ * configured. Throws {@link CommandFailure}, with status 2 for an invalid address.
  */
 export async function mastersOf(configuration: Configuration): Promise<readonly Endpoint[] | undefined> {
   if (configuration.mapping.discovery_addr === undefined) return undefined;
@@ -38,7 +38,7 @@ export async function mastersOf(configuration: Configuration): Promise<readonly 
   );
 }
 
-/** A configuration of the keys alone that say where the masters are. Throws {@link CommandFailure} with status 2. */
+/** A configuration of only the keys that locate the masters. Throws {@link CommandFailure} with status 2. */
 export function sourceConfig(configuration: Configuration): MeshCacheConfig {
   const { mapping, origins } = configuration;
   const { discovery_addr: address } = mapping;
@@ -63,8 +63,8 @@ function checkAddress(text: string, origin: string): void {
 }
 
 /**
- * Address of a node's dashboard for a browser; undefined if the node has no metrics server. `host` is the node's
- * address, used if the server listens on every address; `isTls`: it speaks HTTPS.
+ * URL of a node's dashboard for a browser; undefined if the node has no metrics server. `host`: the node's address,
+ * used if the server listens on every address. `isTls`: the server speaks HTTPS.
  */
 export function metricsUrl(
   metricsEndpoint: string | undefined,

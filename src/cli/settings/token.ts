@@ -17,7 +17,7 @@ Examples:
   meshcache token
   meshcache token --json`;
 
-/** `meshcache token`: makes up a token for a user of nodes. */
+/** `meshcache token`: generates a token for a user of nodes. */
 export function tokenCommand(context: CommandContext): Command {
   return new Command('token')
     .description('print a new token for a user of nodes, and its digest for users_file')
@@ -41,7 +41,7 @@ export function tokenOption(): Option {
   ).env('MESHCACHE_TOKEN_FILE');
 }
 
-/** The token in the file at `path`; undefined without a path. Throws {@link CommandFailure}, which never shows it. */
+/** The token in the file at `path`; undefined without a path. Throws {@link CommandFailure} without the token in it. */
 export async function readToken(path: string | undefined): Promise<string | undefined> {
   if (path === undefined) return undefined;
   let bytes: Buffer;

@@ -181,7 +181,7 @@ function faultTable({ scenario }: SimClusterRun): ReportTable {
   };
 }
 
-/** Violations of one run that are shown. */
+/** Most violations of one run to show. */
 const SHOWN_COUNT = 10;
 
 /** The text that the command prints about one run. */
@@ -243,14 +243,14 @@ export function formatViolations(violations: readonly Violation[], maxCount: num
     .join('\n');
 }
 
-/** Properties of a random scenario that were given and not drawn. */
+/** Properties of a random scenario that were given instead of drawn. */
 interface GivenOfChance {
   readonly nodes?: number;
   readonly duration?: number;
   readonly faults: readonly string[];
 }
 
-/** The given properties as words of a command line. */
+/** The given properties as command-line words. */
 export function wordsOf({ nodes, duration, faults }: GivenOfChance): string[] {
   return [
     ...(nodes === undefined ? [] : ['--nodes', `${nodes}`]),

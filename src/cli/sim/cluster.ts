@@ -58,11 +58,11 @@ export interface SimClusterRun {
 
 interface FailedSeed extends Pick<ScenarioResult, 'hash' | 'violations'> {
   readonly seed: number;
-  /** Number of violations, also of those that are left out. */
+  /** Number of all violations, including those that `violations` leaves out. */
   readonly count: number;
 }
 
-/** Results of some seeds, as `--seeds` with `--json` prints them among other things. */
+/** Results of some seeds, which are part of what `--seeds` with `--json` prints. */
 interface SeedsResult {
   readonly seeds: number;
   readonly events: number;
@@ -71,14 +71,14 @@ interface SeedsResult {
 }
 
 /**
- * Seeds that one process takes at once: enough that its start costs little, few enough that all processes end at about
- * the same time.
+ * Most seeds that one process takes at once: enough that its start costs little, few enough that all processes end at
+ * about the same time.
  */
 const JOB_MAX_SEEDS = 25;
 const JOBS_MAX_COUNT = 256;
 const ALL_KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
 const NODES_MAX_COUNT = 4096;
-/** Options that shape a scenario unless it is random. */
+/** Options that shape a scenario; a random one does not take them. */
 const SHAPING: readonly (keyof SimClusterOptions)[] = [
   'ranks',
   'zones',
@@ -170,7 +170,7 @@ async function runSeeds(options: SimClusterOptions, count: number, context: Comm
   const startMs = context.clock.nowMs();
   const failed: FailedSeed[] = [];
   let [events, virtualS, doneCount] = [0, 0, 0];
-  // A process that runs a part of the seeds for another one prints JSON and nothing else.
+  // A process that runs some of the seeds for another one must print nothing but JSON.
   const progress = options.json ? undefined : context.progress();
   const add = (part: SeedsResult): void => {
     doneCount += part.seeds;
@@ -204,7 +204,7 @@ async function runSeed(seed: number, options: SimClusterOptions): Promise<SeedsR
   return { seeds: 1, events, virtual_s: virtualMs / 1000, failed };
 }
 
-/** Runs the seeds in processes that each take the next few of them until none is left. */
+/** Runs the seeds in several processes, each of which takes the next few until none is left. */
 async function runJobs(
   options: SimClusterOptions,
   count: number,
@@ -309,7 +309,7 @@ async function readScenario(file: string): Promise<Scenario> {
   });
   try {
     const given = JSON.parse(text) as (Partial<SimClusterRun> & Scenario) | null;
-    // The output of --json holds the scenario beside the result.
+    // The output of --json has the scenario next to the result.
     return scenarioOf((given?.scenario ?? given) as Scenario);
   } catch (cause) {
     throw wrongUsage(`--scenario ${file}: ${(cause as Error).message}`);

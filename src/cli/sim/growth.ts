@@ -7,7 +7,7 @@ import { systemClock } from '../../system/system-clock.js';
 import { hasLargeHeap, largeHeap, runSelf } from './own-process.js';
 
 const NODES_MAX_COUNT = 4096;
-/** Number of nodes from which on a process of its own is worth its start. */
+/** Number of nodes from which a cluster is worth a process of its own. */
 const LARGE_NODES_COUNT = 50;
 const HEAP_MB_PER_NODE = 12;
 
@@ -95,7 +95,7 @@ Messages and bytes are those of both directions, in the mean of all nodes and of
     });
 }
 
-/** Requests to the source by all nodes together; no columns with a list of addresses. */
+/** Columns about the discovery source, summed over all nodes; none without requests, as with a list of addresses. */
 function sourceColumns({ source }: GrowthPhase): Record<string, number> {
   const { event, ...requests } = source;
   const asked = Object.values(requests).reduce((sum, count) => sum + count, 0);

@@ -27,7 +27,7 @@ export interface SimTraceOptions {
   /** Milliseconds until owners hear of reads by other nodes; Infinity: they never do. */
   readonly reportDelayMs: number;
   readonly quarantineMs: number;
-  /** Part (0 to 1) of the ends of conversations that callers tell with the hint `closed`. */
+  /** Share (0 to 1) of conversation ends that callers report with the hint `closed`. */
   readonly endsTold: number;
   readonly intervalS: number;
   /** Number of requests from the trace's start; undefined: all. */
@@ -41,9 +41,9 @@ export interface SimTraceRun {
   readonly pool_pages: number;
   readonly pool_bytes: number;
   readonly policy: EvictionPolicy;
-  /** How requests find a node; null with one node only. */
+  /** How requests find a node; null for a single node. */
   readonly routing: PlacementRouting | null;
-  /** Part of all requested pages that were read before their request's first miss. */
+  /** Share of all requested pages that were read before their request's first miss. */
   readonly prefix_hit_rate: number;
   readonly prefix_hits: number;
   readonly hits: { readonly local: number; readonly remote: number };
@@ -69,14 +69,14 @@ interface SimTraceSeries {
   readonly moved_bytes: readonly number[];
 }
 
-/** A hit rate that no policy can exceed with that much room in all nodes together. */
+/** A hit rate that no policy can exceed with the room of all nodes together. */
 interface SimTraceBound {
   readonly nodes: number;
   readonly pool_pages: number;
   readonly clairvoyant_hit_rate: number;
 }
 
-/** The result, as `--json` prints it; values without a unit are pages. */
+/** The result, as `--json` prints it; counts without a unit are in pages. */
 export interface SimTraceResult {
   readonly trace: string;
   readonly requests: number;
@@ -136,7 +136,7 @@ export async function runSimTrace(
   }
 }
 
-/** Clusters to simulate. One node has no routing. */
+/** Clusters to simulate. A single node has no routing. */
 export function shapesOf(options: SimTraceOptions): Shape[] {
   return options.nodes.flatMap((nodes) =>
     poolsOf(options).flatMap((pool) =>
@@ -227,7 +227,7 @@ function boundsOf(options: SimTraceOptions, hitRate: (pages: number) => number):
   );
 }
 
-/** Pool sizes in pages; sizes with room for equally many pages are merged. */
+/** Pool sizes in pages; sizes with room for the same number of pages are merged. */
 function poolsOf({ pool, pageBytes }: SimTraceOptions): readonly Pick<Shape, 'pool_pages' | 'pool_bytes'>[] {
   const pools = pool.map((size) => poolOf(size, pageBytes));
   return [...new Map(pools.map((each) => [each.pool_pages, each])).values()];
@@ -253,7 +253,7 @@ async function readRequests(
   return requests;
 }
 
-/** Lets signals be handled, and ends the work after one. */
+/** Lets signals be handled; throws after one. */
 async function turn({ clock, signal }: CommandContext): Promise<void> {
   await clock.yield();
   signal.throwIfAborted();
@@ -264,16 +264,16 @@ function rounded(value: number): number {
 }
 
 /**
- * The requests with the hint `closed` at the ends of conversations: at this share of the ends, evenly spread, as if the
- * callers knew that the conversation is over. A conversation goes on when a later request has its last page, or its
- * last but one where the last was not full.
+ * The requests, with the hint `closed` added at this share of the conversation ends, evenly spread, as if those callers
+ * knew that the conversation is over. A conversation continues if a later request has its last page, or its last but
+ * one, because the last may not have been full.
  */
 export function withEndsTold(requests: readonly PlacementRequest[], share: number): PlacementRequest[] {
   const lastUses = new Map<number, number>();
   for (const [i, { hashIds }] of requests.entries()) for (const id of hashIds) lastUses.set(id, i);
   let ends = 0;
   return requests.map((request, i) => {
-    // All conversations may share the first page, which is a system prompt.
+    // The first page is a system prompt, which all conversations may share.
     const lastPages = request.hashIds.slice(Math.max(1, request.hashIds.length - 2));
     const isEnd = lastPages.every((id) => lastUses.get(id) === i);
     if (!isEnd) return request;

@@ -160,7 +160,7 @@ function seconds(text: string): number {
   return value;
 }
 
-/** Checks that the options make sense together. */
+/** Checks the number of clusters, and the pool size of each. */
 function checkShapes(options: SimTraceOptions): void {
   const shapes = shapesOf(options);
   if (shapes.length > CLUSTERS_MAX_COUNT) {
@@ -176,11 +176,11 @@ function checkShapes(options: SimTraceOptions): void {
   }
 }
 
-/** Most clusters for which charts over time are drawn. With more there are the table and the JSON. */
+/** Most charts over time. The table and the JSON have all clusters. */
 const TIME_CHARTS_MAX_COUNT = 12;
 const BARS_MAX_COUNT = 60;
 
-/** The page that `--html` writes. */
+/** The report that `--html` writes. */
 function simTraceReport(result: SimTraceResult): Report {
   const nodes = unique(result.runs.map((run) => run.nodes));
   const pools = unique(result.runs.map((run) => run.pool_pages));

@@ -21,9 +21,9 @@ export type NodeStatus = Partial<NodeReport> & Pick<NodeReport, 'node_id'>;
 /** Words in the answer to an unauthenticated peer. */
 const SECURITY_WORDS = /cluster_secret|certificate/;
 
-/** The order to drain. */
+/** An order to drain a node. */
 export interface DrainOrder {
-  /** The longest time for handing pages over. */
+  /** Longest time for handing over pages. */
   readonly timeoutMs: number;
   /** Token of a user of the node who may drain. */
   readonly token?: string | undefined;
@@ -47,14 +47,14 @@ export class NoMasterFailure extends CommandFailure {
   }
 }
 
-/** The answer of a master, and the date of this machine when it came. */
+/** A master's answer, and the wall-clock time of this machine when it arrived. */
 interface MasterAnswer {
   readonly roster: Roster;
   readonly clusterMs: number | undefined;
   readonly nowMs: number;
 }
 
-/** Why a master has not answered. */
+/** The reason why a master has not answered. */
 class NoAnswer {
   readonly isSilent: boolean;
   readonly isAuthentication: boolean;
@@ -72,16 +72,16 @@ function isAnswer(answer: MasterAnswer | NoAnswer): answer is MasterAnswer {
   return !(answer instanceof NoAnswer);
 }
 
-/** Asks masters and nodes from outside of the cluster, without joining it. */
+/** Queries masters and nodes without joining the cluster. */
 export class ClusterQuery {
   /**
-   * Milliseconds that the clock of this machine is ahead of the date of the cluster, by the last call of {@link
-   * members}; undefined: not known.
+   * Milliseconds by which the clock of this machine is ahead of the cluster's, as of the last call of {@link members};
+   * undefined: unknown.
    */
   offsetMs: number | undefined;
   readonly #codec = new MessageCodec();
   readonly #env: Environment;
-  /** Asks nodes. */
+  /** Client for nodes; masters get a new one for each call. */
   readonly #rpc: RpcClient;
 
   /** Uses the cluster's secret and certificates. Throws `ConfigError` if one of their files cannot be used. */
@@ -92,9 +92,9 @@ export class ClusterQuery {
   }
 
   /**
-   * The members according to all masters that answer, because one of them may be cut off from the others. Where none
-   * does, as on a machine that is too busy, those that were silent are asked once more. Throws {@link NoMasterFailure}
-   * if none answers.
+   * The members according to all masters that answer, because masters may be cut off from each other. If none answers
+   * and at least one was silent, as on a machine that is too busy, all are asked once more. Throws {@link
+   * NoMasterFailure} if none answers.
    */
   async members(masters: readonly Endpoint[]): Promise<NodeInfo[]> {
     this.offsetMs = undefined;
@@ -105,7 +105,7 @@ export class ClusterQuery {
     const silent = answers.flatMap((answer) => (answer instanceof NoAnswer ? [answer] : []));
     let largest = 0;
     for (const { roster, clusterMs, nowMs } of rosters) {
-      // Masters may be cut off from each other: the one with the most members knows the date.
+      // Masters may be cut off from each other, so the date is that of the master with the most members.
       if (clusterMs === undefined || roster.members.size <= largest) continue;
       largest = roster.members.size;
       this.offsetMs = nowMs - clusterMs;
@@ -117,7 +117,7 @@ export class ClusterQuery {
     );
   }
 
-  /** Asks over new connections: one that was silent is not tried again at once. */
+  /** Asks over new connections, because one that was silent is not tried again at once. */
   async #askAll(masters: readonly Endpoint[]): Promise<(MasterAnswer | NoAnswer)[]> {
     const discovery = new RpcClient({ service: 'discovery', env: this.#env });
     try {
@@ -166,8 +166,8 @@ export class ClusterQuery {
 }
 
 /**
- * The members that any of these masters lists, each as its latest start has described it. A node that has left, as any
- * of them knows, is none; one that is lost to a master may be cut off from that master only.
+ * The members that any of these masters lists, each as its latest start has described it. A node that has left
+ * according to any master is no member; one that is lost to a master may be cut off from that master only.
  */
 export function allMembers(rosters: readonly Roster[]): NodeInfo[] {
   const latest = new Map<string, NodeInfo>();
@@ -184,7 +184,7 @@ export function allMembers(rosters: readonly Roster[]): NodeInfo[] {
   return [...latest.values()];
 }
 
-/** The drain progress of the node at `endpoint`. Throws {@link CommandFailure}. */
+/** Checks the drain progress of the node at `endpoint`. Throws {@link CommandFailure} for any other answer. */
 export function readDrainProgress(value: unknown, endpoint: Endpoint): DrainProgress {
   const answer = value as DrainProgress | null;
   const isIt =
@@ -210,7 +210,7 @@ const CLIENT_COUNTS = [
 
 const PROGRESS_COUNTS = ['wanted_pages', 'handed_pages', 'left_pages', 'disk_queue_bytes'] as const;
 
-/** Checks the fields that are printed and added up. A node of an older version leaves fields out. */
+/** Checks the fields that are printed and added up. A node of an older version omits fields. */
 export function isStatus(answer: unknown): answer is NodeStatus {
   // With a field `error`, the status would be mistaken for the reason why there is none.
   if (!isReportLike(answer) || 'error' in (answer as object)) return false;

@@ -4,16 +4,16 @@ import type { FittedTable } from '../../command/table.js';
 import type { ClientsReport, NamespaceReport } from '../../metrics/node-report.js';
 import type { NodeRow } from './status-report.js';
 
-/** A setting that nodes of one role do not have alike, as while it is being rolled out. */
+/** A setting that differs between nodes of one role, as it does during a rollout. */
 export interface StatusDifference {
   readonly key: string;
-  /** Each value, null where it is not set, and the nodes that have it; the one that most nodes have first. */
+  /** Each value (null: not set) and the nodes that have it, the most common value first. */
   readonly values: readonly { readonly value: string | number | boolean | null; readonly nodes: readonly string[] }[];
 }
 
 const VALUE_MAX_CHARACTERS = 80;
 
-/** The settings in which the nodes differ. Nodes of an earlier version do not tell theirs. */
+/** The settings in which nodes of one role differ. Nodes of an earlier version do not report theirs. */
 export function settingDifferences(rows: readonly NodeRow[]): StatusDifference[] {
   const byRole = new Map<string, { node: string; settings: Readonly<Record<string, unknown>> }[]>();
   for (const row of rows) {
@@ -36,7 +36,7 @@ export function settingDifferences(rows: readonly NodeRow[]): StatusDifference[]
   });
 }
 
-/** A line for people. */
+/** The difference as a line of text. */
 export function differenceText({ key, values }: StatusDifference): string {
   const parts = values.map(({ value, nodes }) => `${shown(key, value)} on ${nodes.join(', ')}`);
   return `setting ${key} differs: ${parts.join('; ')}`;
@@ -59,18 +59,18 @@ interface NamespaceClient {
   readonly node_id: string;
 }
 
-/** A namespace of the cluster: its settings, and who uses it on which node. */
+/** A namespace of the cluster: its settings, and its clients on each node. */
 export interface ClusterNamespace extends Omit<NamespaceReport, 'clients' | 'attached'> {
   /** Number of attached clients, on all nodes. */
   readonly attached: number;
   readonly clients: readonly NamespaceClient[];
 }
 
-/** What is to be compared of namespaces. */
+/** The parts of a namespace to compare with others. */
 interface Identity {
   /**
-   * What must be the same for any comparison: the framework, and the ranks. Pages of other ranks of one engine differ,
-   * and are meant to.
+   * Framework and ranks. Only namespaces with the same ones are compared, because pages of different ranks of an engine
+   * are meant to differ.
    */
   readonly kind: string;
   /** Facts by name: the fields of the namespace, and each pair of its layout. */
@@ -81,23 +81,23 @@ interface Identity {
 /** The clients of each value of a fact. */
 type ClientsByValue = Map<string, NamespaceClient[]>;
 
-/** Instead of a fact that a namespace does not have. */
+/** Value of a fact that a namespace does not have. */
 const ABSENT = 'none';
-/** A pair of a layout that says which rank of how many. */
+/** Value of a layout's pair that gives a rank and the number of ranks. */
 const RANK = /^(\d+)\/(\d+)$/;
 /**
- * The pair of a layout that nobody else has: a fact about the pages could not be read, so that they are shared with
- * nobody.
+ * Name of the layout's pair that makes a namespace private: a fact about the pages could not be read, so they are
+ * shared with no one.
  */
 const PRIVATE = 'private';
-/** Clients that a warning names for each value. */
+/** Most clients that a warning names for each value. */
 const NAMED_CLIENTS_MAX_COUNT = 3;
-/** Warnings of one status. */
+/** Most warnings in one status. */
 const WARNINGS_MAX_COUNT = 20;
 
 /**
- * Describes for an operator which clients share no pages though all but one fact of their namespaces is the same, and
- * which share with nobody.
+ * Warnings for an operator about clients that share no pages although their namespaces differ in only one fact, and
+ * about clients that share with no one.
  */
 export function namespaceWarnings(namespaces: readonly ClusterNamespace[]): string[] {
   const isPrivate = ({ layout }: ClusterNamespace): boolean => pairsOf(layout)?.has(PRIVATE) === true;
@@ -120,13 +120,13 @@ function aloneOf(clients: readonly NamespaceClient[]): string[] {
   return [`${shortened(names)} ${shares} with nobody: private namespace; ${logs} which fact is missing`];
 }
 
-/** A warning for each fact and each choice of values of it in which namespaces differ that are the same else. */
+/** One warning for each fact, and each set of its values, in which otherwise equal namespaces differ. */
 function differingInOne(identities: readonly Identity[]): string[] {
   const names = new Set(identities.flatMap(({ facts }) => [...facts.keys()]));
   const differences = new Map<string, { readonly name: string; readonly clients: ClientsByValue }>();
   for (const name of names) {
     for (const clients of apartIn(name, identities)) {
-      // Each rank of the same engines has the same difference.
+      // Each rank of the same engines has the same difference, which is reported once.
       const key = JSON.stringify([name, ...[...clients.keys()].sort()]);
       const known = differences.get(key);
       if (known === undefined) differences.set(key, { name, clients });
@@ -136,7 +136,7 @@ function differingInOne(identities: readonly Identity[]): string[] {
   return [...differences.values()].map(({ name, clients }) => differenceOf(name, clients));
 }
 
-/** The clients of namespaces that are the same but for one fact. */
+/** The clients of each value of the fact `name`, for each group of namespaces that differ only in that fact. */
 function apartIn(name: string, identities: readonly Identity[]): ClientsByValue[] {
   const byRest = new Map<string, ClientsByValue>();
   for (const { kind, facts, clients } of identities) {
@@ -180,7 +180,7 @@ function identityOf({ layout, clients, ...namespace }: ClusterNamespace): Identi
   return { kind: JSON.stringify(kind), facts, clients };
 }
 
-/** The pairs of a layout, such as `sglang/1 cp=0/2 heads=8x128`, by name; undefined: it is a text of another form. */
+/** The pairs of a layout, such as `sglang/1 cp=0/2 heads=8x128`, by name; undefined if it has another form. */
 function pairsOf(layout: string): Map<string, string> | undefined {
   const pairs = layout
     .slice(frameworkOf(layout).length)
@@ -190,7 +190,7 @@ function pairsOf(layout: string): Map<string, string> | undefined {
   return new Map(pairs.map((pair) => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)]));
 }
 
-/** The first word of a layout if it is no pair: a framework, and the version of its list of facts. */
+/** The first word of a layout unless it is a pair: a framework, and the version of its list of facts. */
 function frameworkOf(layout: string): string {
   const [first = ''] = layout.split(' ');
   return first.includes('=') ? '' : first;
@@ -216,18 +216,18 @@ function byFirst([a]: readonly [string, string], [b]: readonly [string, string])
   return a < b ? -1 : Number(a > b);
 }
 
-/** The clients of one node, as far as their namespaces are told. */
+/** The namespaces of one node's clients, as far as the node reports them. */
 interface NamespacesOfNode {
   readonly node_id: string;
   readonly clients?: Pick<ClientsReport, 'namespaces'> | undefined;
 }
 
-/** Columns that a narrow terminal may do without, the first to go first. */
+/** Columns that a narrow terminal may leave out, in this order. */
 const OPTIONAL_COLUMNS = ['layout', 'fingerprint', 'tag', 'dtype', 'ranks'];
-/** Characters of a digest that are shown; --json has all. */
+/** Characters of a digest to show; --json has them all. */
 const SHOWN_DIGEST_CHARACTERS = 8;
 
-/** The namespaces of the attached clients of all nodes, each once, by the name of the model. */
+/** The namespaces of the attached clients of all nodes, each once, sorted by the name of the model. */
 export function clusterNamespaces(nodes: readonly NamespacesOfNode[]): ClusterNamespace[] {
   const byDigest = new Map<string, ClusterNamespace & { attached: number; clients: NamespaceClient[] }>();
   for (const { node_id, clients: report } of nodes) {
@@ -247,7 +247,7 @@ export function clusterNamespaces(nodes: readonly NamespacesOfNode[]): ClusterNa
   );
 }
 
-/** How the table of these rows is fitted: no column is left out that tells two namespaces of one model apart. */
+/** Fitting of a table of these rows: a column that distinguishes two namespaces of one model is not left out. */
 export function namespaceColumns(rows: readonly Readonly<Record<string, string>>[]): FittedTable {
   const firstOf = new Map<string | undefined, Readonly<Record<string, string>>>();
   for (const row of rows) if (!firstOf.has(row.model)) firstOf.set(row.model, row);
@@ -273,7 +273,7 @@ export function namespaceRows(namespaces: readonly ClusterNamespace[]): Record<s
   });
 }
 
-/** `tp 0/2 pp 0/1`; a size of 1 is left out. With MLA every tensor-parallel rank has the same pages. */
+/** `tp 0/2 pp 0/1`; a size of 1 is left out. With MLA, all tensor-parallel ranks have the same pages. */
 function ranksOf({ tp_rank, tp_size, pp_rank, pp_size, is_mla }: ClusterNamespace): string {
   const ranks: string[] = [];
   if (tp_size > 1) ranks.push(`tp ${is_mla ? 'any' : tp_rank}/${tp_size}`);

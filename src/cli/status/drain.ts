@@ -12,14 +12,14 @@ import { readToken, tokenOption } from '../settings/token.js';
 import { ClusterQuery, type DrainOrder } from './cluster-query.js';
 
 const POLL_MS = 100;
-/** Milliseconds within which a leaving node lingers, closes and ends. */
+/** How long a leaving node may take to linger, close and end, in milliseconds. */
 const END_TIMEOUT_MS = 15_000;
-/** Milliseconds after which a node that has left but still answers counts as a part of a program that goes on. */
+/** Milliseconds after which a node that has left but still answers must belong to a program that goes on. */
 const EXIT_GRACE_MS = 6_000;
 
 export interface DrainResult extends Omit<DrainProgress, 'state' | 'disk_queue_bytes'> {
   readonly control_endpoint: string;
-  /** False if the node has left, but the program that it belongs to goes on. */
+  /** False if the node has left but its program keeps running. */
   readonly has_ended: boolean;
   readonly seconds: number;
 }
@@ -27,7 +27,7 @@ export interface DrainResult extends Omit<DrainProgress, 'state' | 'disk_queue_b
 interface DrainOptions {
   readonly discoveryAddr?: string;
   readonly config?: string;
-  /** Seconds that handing pages over may take. */
+  /** Most seconds for handing over pages. */
   readonly timeout: number;
   readonly tokenFile?: string;
   readonly json: boolean;
@@ -149,7 +149,7 @@ class Draining {
       const isGone =
         error instanceof MeshCacheError && (error.code === 'ERR_UNREACHABLE' || error.code === 'ERR_CLOSED');
       if (isGone && (last?.state === 'leaving' || last?.state === 'drained')) return undefined;
-      // A busy node may close before it is asked again.
+      // A node that is too busy to answer in time is asked again.
       if (last !== undefined && error instanceof MeshCacheError && error.code === 'ERR_TIMEOUT') return last;
       const where = formatEndpoint(this.#endpoint);
       const { message } = error as Error;

@@ -12,8 +12,8 @@ import {
 } from './differences.js';
 
 /*
- * The output of `meshcache status --json`. Fields are only ever added. Counts are since the start of each node, rates
- * are of the last seconds.
+ * The output of `meshcache status --json`. Fields are only ever added. Counts run since the start of each node; rates
+ * cover the last seconds.
  */
 
 /** A node's answer, or the reason why there is none. */
@@ -23,9 +23,9 @@ export type NodeRow = {
   readonly node_id: string;
   readonly control_endpoint: string;
   readonly ring_share: number;
-  /** Address on which the node's metrics server listens on its own machine; empty if it has none. */
+  /** Address on which the node's metrics server listens, as seen on its machine; empty if it has none. */
   readonly metrics_endpoint: string;
-  /** Address of the node's dashboard for a browser on this machine; empty if none can be reached from here. */
+  /** URL of the node's dashboard for a browser on this machine; empty if it cannot be reached from here. */
   readonly metrics_url: string;
 } & (
   | ({ readonly state: 'up' } & Omit<NodeStatus, 'node_id' | 'control_endpoint' | 'metrics_endpoint'>)
@@ -38,7 +38,7 @@ export type NodeRow = {
     }
 );
 
-/** Pages looked up, and those found from the first on without a gap: their prefill is saved. */
+/** Pages looked up, and pages found before the first gap, whose prefill is saved. */
 interface Lookups {
   readonly asked: number;
   readonly found: number;
@@ -50,17 +50,18 @@ interface TierUse {
   readonly capacity_bytes: number;
 }
 
-/** The whole cluster. Nodes that do not answer are counted, and have no part in the figures. */
+/** Totals of the cluster. Nodes that do not answer are counted but contribute to no other figure. */
 export interface ClusterTotals {
   readonly members: number;
   readonly up: number;
   readonly degraded: number;
   readonly unreachable: number;
-  /** Nodes that were members: gone without a good-bye, and with one. */
+  /** Former members that are gone without a good-bye; `left` counts those that said good-bye. */
   readonly lost: number;
   readonly left: number;
   /**
-   * Seconds that the rates and recent lookups cover; null if no node has such figures: they need its metrics server.
+   * Seconds that the rates and recent lookups cover; null if no node reports them, because they need its metrics
+   * server.
    */
   readonly window_s: number | null;
   readonly recent_lookups: Lookups;
@@ -73,12 +74,12 @@ export interface ClusterTotals {
   readonly pool: TierUse;
   /** All disk tiers; null if there is none. */
   readonly disk: TierUse | null;
-  /** What all nodes have read from object stores and sent there; null if none has one. */
+  /** Use of object stores by all nodes; null if no node has one. */
   readonly object_store: ObjectStoreUse | null;
   readonly clients: number;
 }
 
-/** Counts of object stores, since the nodes started; `queue_pages` as it is now. */
+/** Counts of object stores since the nodes started; `queue_pages` is the current value. */
 type ObjectStoreUse = Pick<ObjectStoreReport, 'read_pages' | 'sent_pages' | 'queue_pages' | 'errors'>;
 
 export interface StatusResult {
@@ -86,15 +87,16 @@ export interface StatusResult {
   /** Wall-clock milliseconds of this machine. */
   readonly time_ms: number;
   readonly totals: ClusterTotals;
-  /** Nodes that were members and have not come back, the last to go first. */
+  /** Former members that have not come back, most recent first. */
   readonly departed: readonly DepartedNode[];
-  /** The namespaces of attached clients, each once for all nodes: clients of one share their pages. */
+  /** The namespaces of attached clients, each once for all nodes. Clients of the same namespace share their pages. */
   readonly namespaces: readonly ClusterNamespace[];
   /**
-   * Which clients share no pages though all but one fact of their namespaces is the same, and which share with nobody.
+   * Warnings about clients that share no pages although their namespaces differ in only one fact, and about clients
+   * that share with no one.
    */
   readonly namespace_warnings: readonly string[];
-  /** Settings that nodes of one role do not have alike. */
+  /** Settings that differ between nodes of one role. */
   readonly setting_differences: readonly StatusDifference[];
   readonly nodes: readonly NodeRow[];
 }
@@ -117,7 +119,7 @@ export function statusResult(
   };
 }
 
-/** A row of the result; `isHere` means that the member is on this machine. */
+/** A row of the result. `isHere`: the member is on this machine. */
 export function nodeRow(
   member: NodeInfo,
   answer: NodeAnswer,

@@ -24,16 +24,15 @@ import type {
 import { differenceText, namespaceColumns, namespaceRows } from './differences.js';
 import { amountOf, type ClusterTotals, type NodeRow, type StatusResult } from './status-report.js';
 
-/** The clients of one node, as far as they are shown. */
+/** A node, with its report about clients if it has one. */
 interface ClientsOfNode {
   readonly node_id: string;
   readonly clients?: ClientsReport | undefined;
 }
 
-/** Columns that a narrow terminal does without, the first to go first. */
+/** Columns that a narrow terminal leaves out, in this order. */
 const CLIENT_COLUMNS: FittedTable = { optional: ['mapped', 'in flight', 'errors', 'mode', 'process'] };
 
-/** The quotas of one node. */
 interface QuotasOfNode {
   readonly node_id: string;
   readonly quotas?: readonly QuotaReport[] | undefined;
@@ -44,18 +43,18 @@ const QUOTA_COLUMNS: FittedTable = {
   optional: ['evictions', 'pages'],
 };
 
-/** Columns that a narrow terminal does without, the first to go first. */
+/** Columns that a narrow terminal leaves out, in this order. */
 const ZONE_COLUMNS: FittedTable = {
   optional: ['lookups leave', 'lookups', 'same host'],
   rightColumns: new Set(),
 };
 
-/** Width of what is not printed to a terminal, or to one that does not know its width. */
+/** Width of output that does not go to a terminal, or goes to one of unknown width. */
 const DEFAULT_COLUMNS = 100;
 const UNKNOWN = '-';
-/** A node is said to have another clock from so many seconds on. */
+/** Smallest clock offset of a node that is reported. */
 const CLOCK_OFFSET_SHOWN_S = 1;
-/** Members' columns that a narrow terminal does without, the first to go first. The others fit into 100 columns. */
+/** Members' columns that a narrow terminal leaves out, in this order. The others fit into 100 columns. */
 const OPTIONAL_COLUMNS = [
   'version',
   'memory',
@@ -91,11 +90,11 @@ const REDIS_COLUMNS = { rightColumns: new Set(['connections', 'commands']) };
 interface StatusStyle {
   readonly columns?: number | undefined;
   readonly paint?: Paint;
-  /** Leaves out what hardly changes, for a view that is refreshed: addresses, quotas and attached clients. */
+  /** Leaves out tables that hardly change, such as addresses, quotas and attached clients, for a refreshed view. */
   readonly isBrief?: boolean;
 }
 
-/** Formats the status for a terminal with that many `columns`: the whole cluster first, then its members. */
+/** Formats the status for a terminal of `columns` columns: the whole cluster first, then its members. */
 export function formatStatus(result: StatusResult, style: StatusStyle = {}): string {
   const { columns = DEFAULT_COLUMNS, paint = plainPaint, isBrief = false } = style;
   const { nodes, totals, departed, discovery_addr } = result;
@@ -179,7 +178,7 @@ function formatObjectStore(use: NonNullable<ClusterTotals['object_store']>): str
 function memberStyle(rows: readonly Readonly<Record<string, string>>[], paint: Paint) {
   const names = Object.keys(rows[0] as object);
   return {
-    // What no node has is left out first.
+    // Columns for which no node has a value are left out first.
     optional: [...names.filter((name) => rows.every((row) => (row[name] ?? UNKNOWN) === UNKNOWN)), ...OPTIONAL_COLUMNS],
     rightColumns: new Set(names.filter((name) => !LEFT_COLUMNS.has(name))),
     paintCell: (text: string, column: string): string => {
@@ -235,7 +234,7 @@ function addressRow(node: NodeRow): Record<string, string> {
   };
 }
 
-/** The row of a storage node, or of a node that places pages on such nodes. */
+/** The row of a storage node, or of a node that places pages on storage nodes. */
 function placingRow(node: NodeRow): Record<string, string>[] {
   if (node.state !== 'up' || (node.role !== 'storage' && node.placement === undefined)) return [];
   const { placement } = node;
@@ -268,8 +267,8 @@ function redisRow(node: NodeRow): Record<string, string>[] {
 }
 
 /**
- * Remarks that do not fit into the table, such as problems of nodes and why they read over another transport than
- * wanted, each with the names of its nodes.
+ * Remarks that do not fit into the table, each with the ids of its nodes, such as problems and why a node does not read
+ * over the wanted transport.
  */
 function remarks(nodes: readonly NodeRow[]): Map<string, string[]> {
   const byText = new Map<string, string[]>();
@@ -295,7 +294,7 @@ function remarksOf(node: NodeRow): string[] {
   return [...(health?.reasons ?? []), ...clock, ...peers, ...source, ...reads, ...store, ...foundAgain(node)];
 }
 
-/** A line about each source by which nodes find each other. */
+/** A line about each source through which nodes find each other. */
 function sourcesOf(nodes: readonly NodeRow[]): string[] {
   const reports = nodes.flatMap((node) => (node.state === 'up' && node.discovery ? [node.discovery] : []));
   const bySource = new Map<string, DiscoveryReport[]>();
@@ -309,7 +308,7 @@ function sourcesOf(nodes: readonly NodeRow[]): string[] {
   });
 }
 
-/** What a node has found in a pool that outlives it. */
+/** The pages that a node found at its start in a pool that outlives it. */
 function foundAgain({ pool }: NodeRow): string[] {
   const [pages, bytes, refused] = [pool?.found_pages, pool?.found_bytes, pool?.refused_pages].map(amountOf);
   if (pages === undefined) return [];
@@ -317,7 +316,7 @@ function foundAgain({ pool }: NodeRow): string[] {
   return [`started with ${formatCount(pages)} pages of before in its pool, ${formatSize(bytes ?? 0)}${others}`];
 }
 
-/** Part of the pages asked for that a prefix had: in the last seconds, else since the node started. */
+/** Prefix hit rate of the last seconds; of the time since the node started if nothing was looked up recently. */
 function prefixHits({ recent, lookups }: NodeRow & { readonly state: 'up' }): string {
   const { asked, found } = (amountOf(recent?.lookups?.asked) ? recent?.lookups : lookups) ?? {};
   return formatShare(amountOf(found) ?? 0, amountOf(asked) ?? 0);
@@ -345,8 +344,8 @@ function agoOf(thenMs: number, nowMs: number): string {
 }
 
 /**
- * For each node what it reads from its own host, from its own zone and from others; empty if no node has a zone. A node
- * without one does not count it.
+ * For each node, what it reads from its own host, from its own zone and from other zones; empty if no node has a zone.
+ * A node without a zone does not count this.
  */
 function zoneRows(nodes: readonly NodeRow[]): Record<string, string>[] {
   const rows = nodes.flatMap((node) => (node.state === 'up' ? [node] : []));
@@ -371,13 +370,14 @@ function zoneRow({ node_id, zone = '', by_distance }: NodeRow & { readonly state
 }
 
 /**
- * Rows of a table of all quotas, by node and namespace tag: one of its pool, and one of its disk tier if it has one.
+ * Rows of a table of all quotas, by node and namespace tag: one for the pool, and one for the disk tier if there is
+ * one.
  */
 function quotaRows(nodes: readonly QuotasOfNode[]): Record<string, string>[] {
   return nodes.flatMap(({ node_id, quotas = [] }) =>
     quotas.flatMap(({ namespace, pool, disk, prefixes }) => {
       const subject = { node: node_id, namespace };
-      // Uses of namespaces that failed; hardly ever any.
+      // Refused uses of namespaces are rare, so their column is usually absent.
       const refused: Record<string, string> = prefixes?.refused ? { refused: formatCount(prefixes.refused) } : {};
       const inPool = { ...quotaRow({ ...subject, tier: 'pool' }, pool), ...refused };
       return disk === null ? [inPool] : [inPool, quotaRow({ ...subject, tier: 'disk' }, disk)];
@@ -396,12 +396,12 @@ function quotaRow(subject: Readonly<Record<string, string>>, use: QuotaUse): Rec
   };
 }
 
-/** Rows of a table of all clients, by node; the busiest client of a node is first. */
+/** Rows of a table of all clients, by node, with the busiest client of each node first. */
 function clientRows(nodes: readonly ClientsOfNode[]): Record<string, string>[] {
   return nodes.flatMap(({ node_id, clients }) => (clients?.busiest ?? []).map((client) => clientRow(node_id, client)));
 }
 
-/** One line for each node with attached clients that have no row. */
+/** One line for each node with attached clients that are not in the table. */
 function furtherClients(nodes: readonly ClientsOfNode[]): string[] {
   return nodes.flatMap(({ node_id, clients }) => {
     const further = (clients?.attached ?? 0) - (clients?.busiest?.length ?? 0);
@@ -409,7 +409,7 @@ function furtherClients(nodes: readonly ClientsOfNode[]): string[] {
   });
 }
 
-/** Part of what a client asked for that was there: of its lookups, or, if it makes none, of its reads. */
+/** Hit rate of a client's lookups or, if it makes none, of its reads. */
 function hitsOf({ lookups = 0, found = 0, hits, misses }: ClientReport): string {
   return lookups > 0 ? formatShare(found, lookups) : formatShare(hits, hits + misses);
 }

@@ -26,7 +26,7 @@ interface StatusOptions {
   readonly json: boolean;
 }
 
-/** The members according to the first master that answers, each with its report about itself. */
+/** The members according to all masters that answer, each with its report about itself. */
 export async function clusterStatus(
   masters: readonly Endpoint[],
   security: SecurityConfig = {},
@@ -92,8 +92,8 @@ async function whomToAsk(
 }
 
 /**
- * Shows the status again and again until the signal of `context` is aborted: in place on a terminal, which keeps the
- * last one, else one below the other. Fails only if the first attempt fails.
+ * Refreshes the status until the signal of `context` is aborted: in place on a terminal, which keeps the last one, else
+ * one below the other. After the first attempt, a {@link CommandFailure} is shown instead of thrown.
  */
 async function watchStatus(
   masters: readonly Endpoint[],

@@ -1,14 +1,14 @@
 import type { ProcessId } from './statements.js';
 
-/** A kind of call of a store, for the time that it may take. */
+/** Kinds of store calls, each with its own time bound. */
 export type CallKind = 'set' | 'get' | 'exists' | 'delete' | 'clear' | 'pin';
 
 /**
- * The longest time of each kind of call, in milliseconds. Two owners may have to be asked for a location, one after the
- * other, each within the time to connect and to answer (3 s). They are told of a set page within the time to wait for a
- * turn and to answer (4 s), and once more when it has been evicted meanwhile; a page that does not come takes the time
- * to connect and to stall (4 s), one on another node's disk may take 5 s. Slow networks get a second more. A page that
- * is to be pinned is looked for on the own disk first, and may wait for its turn behind other copies.
+ * The longest time of each kind of call, in milliseconds. To find a location, two owners may have to be asked in turn,
+ * each within the time to connect and to answer (3 s). Owners are told of a set page within the time to wait for a turn
+ * and to answer (4 s), and once more if it has been evicted meanwhile. A page that does not arrive takes the time to
+ * connect and to stall (4 s); one on another node's disk may take 5 s. Slow networks get one more second. A page to be
+ * pinned is first looked for on the own disk, and may wait for its turn behind other copies.
  */
 export const CALL_BOUNDS_MS: Readonly<Record<CallKind, number>> = {
   set: 10_000,
@@ -27,7 +27,7 @@ interface Call extends ProcessId {
 
 interface CallWatchOptions {
   readonly nowMs: () => number;
-  /** Milliseconds since then in which the process stood still; they do not count. */
+  /** Milliseconds since `sinceMs` for which the process was frozen; they do not count. */
   readonly frozenMs: (of: ProcessId, sinceMs: number) => number;
   readonly onLate: (of: ProcessId, kind: CallKind, tookMs: number) => void;
   /** Bounds by kind that replace those of {@link CALL_BOUNDS_MS}. */
@@ -47,7 +47,7 @@ export class CallWatch {
     this.#boundsMs = { ...CALL_BOUNDS_MS, ...options.boundsMs };
   }
 
-  /** Registers a call; the result must be called when the call ends. */
+  /** Registers a call; the returned function must be called when the call ends. */
   begin(kind: CallKind, { node, process }: ProcessId): () => void {
     const call: Call = { kind, node, process, beginMs: this.#options.nowMs(), isReported: false };
     this.counts[kind]++;
@@ -64,7 +64,7 @@ export class CallWatch {
     for (const call of this.#open) if (call.process === process) this.#open.delete(call);
   }
 
-  /** Checks the calls in progress. */
+  /** Checks the calls in progress against their bounds. */
   look(): void {
     for (const call of this.#open) this.#judge(call);
   }

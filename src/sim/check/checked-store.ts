@@ -15,13 +15,13 @@ import type { ProcessId, Statement } from './statements.js';
 interface PinnedPage {
   /** Name of the key in the `Checker`. */
   readonly name: string;
-  /** Time until which it is pinned at least. */
+  /** Earliest end of the pin, in virtual milliseconds. */
   untilMs: number;
 }
 
 /** The memory through which a {@link CheckedStore} moves pages. */
 export interface CheckedStoreOptions {
-  /** The most pages of all calls in progress together. */
+  /** Most pages in all calls in progress together. */
   readonly slots: number;
   /** Bytes of a slot, which bounds the length of a page. */
   readonly slotBytes: number;
@@ -40,7 +40,7 @@ export interface PageToSet {
 /** A page to be pinned. */
 export interface PageToPin {
   readonly name: string;
-  /** Whether nobody ever gives it another content. */
+  /** Whether the content of its key never changes. */
   readonly isComputed: boolean;
 }
 
@@ -50,12 +50,12 @@ export type OnContent = (name: string, content: number) => void;
 /** Separates the namespace from the name in keys of the `Checker`; keys of the store's own namespace have none. */
 const SCOPE_SEPARATOR = '/';
 
-/** What a set says of its pages beside their content. */
+/** Options of a call that sets pages. */
 export type SetTerms = WriteOptions;
 
 /**
- * Calls of one store, each recorded and checked: pages that are set identify themselves, and pages that are read are
- * compared with those that were set. Calls end as misses if the store is closed meanwhile.
+ * Records and checks the calls of one store: pages that are set identify themselves, and pages that are read are
+ * compared with those that were set. A call ends as a miss if the store is closed meanwhile.
  */
 export class CheckedStore {
   readonly id: ProcessId;
@@ -64,7 +64,7 @@ export class CheckedStore {
   readonly #options: CheckedStoreOptions;
   readonly #region: HostRegion;
   readonly #freeSlots: number[];
-  /** Calls that wait for slots, in order. */
+  /** Calls that wait for slots, in the order of their arrival. */
   readonly #waiting: (() => void)[] = [];
   readonly #namespaces = new Map<string, StoreNamespace>();
   readonly #encoders = new Map<string, KeyEncoder>();
@@ -81,7 +81,7 @@ export class CheckedStore {
     this.#freeSlots = Array.from({ length: options.slots }, (_, i) => options.slots - 1 - i);
   }
 
-  /** Must be called before the first call with this scope. '' is the store's own namespace; other scopes are tags. */
+  /** Opens a scope, before its first call. '' is the store's own namespace; other scopes are tags. */
   async open(scope: string): Promise<void> {
     const namespace = scope === '' ? this.store : this.store.namespace({ tag: scope });
     this.#namespaces.set(scope, namespace);
@@ -162,7 +162,7 @@ export class CheckedStore {
     return page === null ? undefined : this.#checker.read(scoped(scope, key), page, begin);
   }
 
-  /** The number of keys that exist, up to the first that does not. */
+  /** The number of keys that exist before the first that does not. */
   async exists(keys: readonly string[], scope = ''): Promise<number> {
     const found = await this.#call('exists', 0, () => this.#namespaceOf(scope).batchExists([...keys]));
     if (!(found >= 0 && found <= keys.length)) {
@@ -196,8 +196,8 @@ export class CheckedStore {
   }
 
   /**
-   * Pins pages for `forMs`; true for each page that is pinned. Computed ones are in the pool until then, which {@link
-   * checkPins} checks.
+   * Pins pages for `forMs`; true for each page that is pinned. {@link checkPins} checks that computed ones stay in the
+   * pool until then.
    */
   async pin(
     keys: readonly PageToPin[],
@@ -214,7 +214,7 @@ export class CheckedStore {
     return results;
   }
 
-  /** Ends pins. */
+  /** Ends the pins of pages. */
   async unpin(keys: readonly PageToPin[], scope = ''): Promise<boolean[]> {
     const names = keys.map(({ name }) => name);
     for (const name of names) this.#pins.unpinning(this.#objectKey(scope, name));
@@ -230,7 +230,7 @@ export class CheckedStore {
     if (!this.#isClosing) this.#pins.check();
   }
 
-  /** From now on calls may fail because the store is being closed. */
+  /** Notes that the store is being closed, so that calls may fail. */
   closing(): void {
     this.#isClosing = true;
   }
@@ -280,7 +280,7 @@ export class CheckedStore {
   ): Promise<boolean[]> {
     const { slots, sizes, scope, onContent } = into;
     const none = keys.map(() => false);
-    // Slots are wiped: a read that delivers nothing must not find a page in place.
+    // Slots are wiped, so that a read that delivers nothing cannot pass with an earlier page.
     for (const slot of slots) this.#bytes(slot, PAGE_MIN_BYTES).fill(0);
     const begin = { ...this.id, beginMs: this.#checker.nowMs(), present: this.#present() };
     const read = await this.#call('get', none, call);
@@ -297,14 +297,11 @@ export class CheckedStore {
     return read;
   }
 
-  /**
-   * Whether an error is what a call says: that the store is closed, or, of a clear, that the disk fails and cannot
-   * record it.
-   */
+  /** Whether an error is a valid answer: the store is being closed, or the disk fails and cannot record a clear. */
   #isAnswer(kind: CallKind, error: unknown): boolean {
     if (error instanceof ClosedError) return this.#isClosing;
     if (kind !== 'clear' || !(error instanceof DiskError)) return false;
-    // With a cause it is what the disk has said, which may answer again by now.
+    // An error with a cause comes from the disk, which may work again by now.
     return error.cause !== undefined || (this.store.stats().disk?.failure ?? null) !== null;
   }
 
@@ -324,7 +321,7 @@ export class CheckedStore {
   }
 
   #version(): number {
-    // A node that has stopped gives out no versions.
+    // A stopped node issues no versions.
     if (this.#isClosing) return Number.POSITIVE_INFINITY;
     return this.store.runtime.versions.next();
   }
@@ -334,7 +331,7 @@ export class CheckedStore {
     return this.#isClosing ? 0 : this.store.runtime.versions.now();
   }
 
-  /** A version that is the present in so many milliseconds at the latest. */
+  /** A version that the clock of the node reaches within `ms` milliseconds. */
   #versionIn(ms: number): number {
     return this.#isClosing ? Number.POSITIVE_INFINITY : this.store.runtime.versions.in(ms);
   }
@@ -405,8 +402,8 @@ export function scoped(scope: string, key: string): string {
 }
 
 /**
- * The pages that the program of one store has pinned: each must be in its pool until the pin is over, unless somebody
- * has removed it.
+ * The pages that the program of one store has pinned. Each must be in the store's pool until its pin ends, unless it
+ * was removed.
  */
 class PinnedPages {
   readonly #store: MeshCacheStore;
@@ -421,7 +418,7 @@ class PinnedPages {
     this.#checker = checker;
   }
 
-  /** Notes a page that is pinned until then, or longer. */
+  /** Notes a page that is pinned at least until `untilMs`. */
   pinned(objectKey: string, name: string, untilMs: number): void {
     const known = this.#pages.get(objectKey);
     if (known === undefined) this.#pages.set(objectKey, { name, untilMs });
@@ -433,7 +430,7 @@ class PinnedPages {
     this.#pages.delete(objectKey);
   }
 
-  /** Reports each pinned page that is not in the pool although nobody has removed it. */
+  /** Reports each pinned page that is missing from the pool although no one has removed it. */
   check(): void {
     const nowMs = this.#checker.nowMs();
     for (const [key, { name, untilMs }] of this.#pages) {

@@ -8,13 +8,13 @@ interface CheckerOptions extends ReadOrderOptions {
   readonly seed: number;
   /** Virtual time in milliseconds. */
   readonly nowMs: () => number;
-  /** Milliseconds since then in which a process stood still. */
+  /** Milliseconds since `sinceMs` for which a process was frozen. */
   readonly frozenMs: (of: ProcessId, sinceMs: number) => number;
   readonly violations: Violations;
   readonly callBoundsMs?: Partial<Record<CallKind, number>>;
 }
 
-/** Records everything that one run sets, and compares reads and the times of calls with what is promised. */
+/** Records everything that one run sets, and checks reads and the times of calls against the guarantees. */
 export class Checker {
   readonly statements = new Statements();
   readonly faults = new FaultTimes();
@@ -45,7 +45,7 @@ export class Checker {
     return this.#readsCount;
   }
 
-  /** Number of these pages that expire, and had not yet. */
+  /** Number of checked pages that have an expiry and had not expired. */
   get expiringReadsCount(): number {
     return this.#expiringReadsCount;
   }
@@ -58,7 +58,7 @@ export class Checker {
     return this.#options.nowMs();
   }
 
-  /** Checks the `bytes` of a read that began at that time. Returns their content, or undefined if they have none. */
+  /** Checks the bytes of a read that began at `beginMs`. Returns their content, or undefined if they are wrong. */
   read(
     key: string,
     bytes: Uint8Array,
@@ -86,7 +86,7 @@ export class Checker {
     return content;
   }
 
-  /** Notes that a process has died: its calls in progress have no end. */
+  /** Notes that a process has died, so that its calls in progress never end. */
   cut(id: ProcessId): void {
     this.faults.died(id.node, this.nowMs());
     this.statements.cut(id, this.nowMs());

@@ -1,33 +1,33 @@
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
 import type { PageEvent } from '../../store/events/page-events.js';
 
-/** A router's list of a node's pages, kept from its events alone. */
+/** A router's list of a node's pages, built from the node's events alone. */
 export class FollowedPages {
-  /** Object key -> tier. */
+  /** Tiers by object key. */
   readonly pages = new Map<string, string>();
   /** Position of the last event that has one. */
   position: string | undefined;
-  /** How often the stream has begun with a new list. */
+  /** How often the stream has started over with a new list. */
   resets = 0;
   isComplete = false;
   #stop = new AbortController();
   #following: Promise<void> = Promise.resolve();
 
-  /** Follows the events of a store from the last position on. */
+  /** Follows the events of a store from the last position. */
   follow(store: MeshCacheStore): void {
     this.#stop = new AbortController();
     this.#following = this.#read(store.pageEvents({ after: this.position, signal: this.#stop.signal }));
   }
 
-  /** Resolves when the stream has ended. */
+  /** Stops following. Resolves when the stream has ended. */
   async end(): Promise<void> {
     this.#stop.abort();
     await this.#following;
   }
 
   /**
-   * The pages that the list lacks, and those that it should not have, beside a list that a new reader gets now; empty
-   * if they are the same.
+   * Compares this list with the one that a new reader gets now. Returns the pages that this list lacks and those that
+   * it should not have.
    */
   async differences(store: MeshCacheStore): Promise<string[]> {
     const now = new FollowedPages();

@@ -4,11 +4,12 @@ const HEADER_WORDS_COUNT = 5;
 export const PAGE_MIN_BYTES = HEADER_WORDS_COUNT * 4;
 
 /**
- * Bytes of pages that say whose they are, so that whoever reads one knows which `set` made it and whether it is whole.
+ * Bytes of pages that identify themselves, so that a reader knows which `set` made a page and whether it is intact.
  *
  *     u32 magic, key, content, length, seed; then words that follow from key, content and seed
  *
- * Keys and contents are numbers here; two contents of one key differ in every word, and so do two keys but for chance.
+ * Keys and contents are numbers here. After the header, contents of one key differ in every word, and keys but for
+ * chance.
  */
 export class PageBytes {
   readonly #seed: number;
@@ -23,7 +24,7 @@ export class PageBytes {
     return Uint8Array.from(this.#page(key, content, length));
   }
 
-  /** Fills all of `target`. */
+  /** Fills all of `target`, whose length is that of the page. */
   fill(target: Uint8Array, key: number, content: number): void {
     target.set(this.#page(key, content, target.length));
   }
@@ -35,7 +36,7 @@ export class PageBytes {
     return header.getInt32(0, true) === MAGIC ? header.getUint32(8, true) : undefined;
   }
 
-  /** Why `bytes` are not the whole page of that key and content; undefined if they are. */
+  /** The difference between `bytes` and the page of this key and content; undefined if they are equal. */
   problemOf(bytes: Uint8Array, key: number, content: number): string | undefined {
     const expected = this.#page(key, content, bytes.length);
     if (Buffer.compare(bytes, expected) === 0) return undefined;
@@ -49,7 +50,7 @@ export class PageBytes {
     return `${count} of ${bytes.length} bytes differ, from ${first} on: ${got}, not ${wanted}`;
   }
 
-  /** A page that is valid until the next call. */
+  /** The bytes of a page; they are valid until the next call. */
   #page(key: number, content: number, length: number): Uint8Array {
     const count = (length + 3) >>> 2;
     if (this.#expected.length < count) this.#expected = new Int32Array(count * 2);
@@ -59,7 +60,7 @@ export class PageBytes {
     words[2] = content;
     words[3] = length;
     words[4] = this.#seed;
-    // A Weyl sequence, mixed as in SplitMix32. The sums end in `| 0` so that the loop stays in integers.
+    // A Weyl sequence, mixed as in SplitMix32. The `| 0` after each sum keeps the loop on integers.
     const step = 0x9e3779b1 | 0;
     const shift = Math.imul(content + 1, 0x85ebca6b) | 0;
     let x = (Math.imul(key + 1, 0xc2b2ae35) ^ this.#seed) | 0;

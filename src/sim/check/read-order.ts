@@ -1,23 +1,23 @@
 import type { KeyHistory, ProcessId, Statement, Statements } from './statements.js';
 
-/** Times of faults. While a fault lasts, and for a while after it, less is promised. */
+/** Times of faults. During a fault, and for a while after it, fewer guarantees hold. */
 export class FaultTimes {
   readonly #spans: { readonly fromMs: number; toMs: number }[] = [];
   readonly #deaths: { readonly node: number; readonly atMs: number }[] = [];
 
-  /** Notes that a process of the node has ended, and lost its memory. */
+  /** Notes that a process of the node has died and lost its memory. */
   died(node: number, atMs: number): void {
     this.#deaths.push({ node, atMs });
   }
 
-  /** The number of nodes of which a process ended in that time. */
+  /** The number of nodes on which a process died in this period. */
   deathsCount(fromMs: number, toMs: number): number {
     const nodes = new Set<number>();
     for (const { node, atMs } of this.#deaths) if (atMs >= fromMs && atMs <= toMs) nodes.add(node);
     return nodes.size;
   }
 
-  /** Begins a fault; the result ends it. */
+  /** Begins a fault; the returned function ends it. */
   begin(atMs: number): (atMs: number) => void {
     const span = { fromMs: atMs, toMs: Number.POSITIVE_INFINITY };
     this.#spans.push(span);
@@ -26,7 +26,7 @@ export class FaultTimes {
     };
   }
 
-  /** When the last fault that had begun by then ended: 0 if there was none, Infinity while one lasts. */
+  /** End of the last fault that had begun by `atMs`: 0 if there was none, Infinity while one lasts. */
   calmSinceMs(atMs: number): number {
     let since = 0;
     for (const { fromMs, toMs } of this.#spans) if (fromMs <= atMs && toMs > since) since = toMs;
@@ -35,19 +35,20 @@ export class FaultTimes {
 }
 
 /**
- * Milliseconds after the last fault from which on no node may read a content older than the last set, delete or clear.
+ * How long after the last fault a node may still read a content older than the last set, delete or clear, in
+ * milliseconds.
  */
 export const ORDER_BOUND_MS = 10_000;
-/** Calls of different nodes that are closer together than this have no order, as wall clocks count milliseconds. */
+/** Calls of different nodes within this time have no order, because wall clocks count milliseconds. */
 const MARGIN_MS = 5;
 
 /**
- * While all nodes hear of each other, their clocks agree so well, whatever their wall clocks say: a message between
- * them may be on its way.
+ * How far the nodes' clocks may differ while all nodes hear of each other, in milliseconds: as long as a message may be
+ * on its way. Wall clocks do not matter.
  */
 const CLOCKS_AGREE_MS = 250;
 
-/** Rules by which a page must not have been read, with their texts. */
+/** Rules that forbid reading a page, with their texts. */
 const ORDER_RULES = {
   'same-node': 'a node reads nothing older than what it has set, deleted or cleared itself',
   freed: 'its only holder had freed it before the read began',
@@ -74,22 +75,22 @@ export interface PageRead extends ProcessId {
 
 export interface ReadOrderOptions {
   /**
-   * Whether wall clocks are wrong at times: then calls of nodes that may not have heard of each other's clocks are
+   * Whether wall clocks are wrong at times. If so, calls of nodes that may not have heard of each other's clocks are
    * ordered by their versions.
    */
   readonly hasClockFaults: boolean;
-  /** Directory owners of a key. If as many nodes end, no node may be left that knows the last set. */
+  /** Number of directory owners of a key. If as many nodes die, perhaps no node is left that knows the last set. */
   readonly replicas: number;
   /** Whether pages are copied to other nodes, by hot reads, pins or drains. */
   readonly hasCopies: boolean;
 }
 
 /**
- * Holds reads against what was set, deleted and cleared before they began.
+ * Compares reads with what was set, deleted and cleared before they began.
  *
- * A page is void when a call that began after the page's own `set` had ended has returned true: a `set` of a named
- * entry, a `delete`, or a `clear` by the process that had set the page. Computed pages make nothing void: any content
- * is right. By the {@link ORDER_RULES} a void page is not read any more.
+ * A page is void once a call that began after the page's own `set` had ended has returned true: a `set` of a named
+ * entry, a `delete`, or a `clear` by the process that had set the page. Computed pages void nothing, because any of
+ * their contents is right. The {@link ORDER_RULES} say when a void page may no longer be read.
  */
 export class ReadOrder {
   readonly #statements: Statements;
@@ -132,9 +133,9 @@ export class ReadOrder {
   }
 
   /**
-   * Whether a page had expired: by the clock of the reading node, which never goes back, and by time itself, unless
-   * clocks were wrong and nodes may not have heard of each other's. Of a computed page the latest expiry of all that
-   * set it counts.
+   * Whether a page had expired by the clock of the reading node, which never goes back, or by virtual time. Virtual
+   * time does not count if clocks were wrong and nodes may not have heard of each other's. For a computed page, the
+   * latest expiry of all its sets counts.
    */
   #isExpired(history: KeyHistory, set: Statement, read: PageRead): boolean {
     if (!Number.isFinite(set.expiresInMs)) return false;
@@ -165,7 +166,7 @@ export class ReadOrder {
     const calmSinceMs = this.#faults.calmSinceMs(read.beginMs);
     if (calmSinceMs + ORDER_BOUND_MS <= Math.min(by.beginMs, set.beginMs)) return 'calm';
     if (read.beginMs - Math.max(by.endMs, calmSinceMs) <= ORDER_BOUND_MS) return undefined;
-    // With trouble in the network, a single owner may have heard of the call.
+    // While the network has faults, perhaps only one owner has heard of the call.
     const wasCalm = this.#faults.calmSinceMs(by.endMs) + ORDER_BOUND_MS <= by.beginMs;
     const witnesses = wasCalm ? Math.min(this.#options.replicas, by.members) : 1;
     return this.#faults.deathsCount(by.beginMs, read.beginMs) < witnesses ? 'bound' : undefined;
@@ -179,7 +180,7 @@ export class ReadOrder {
   }
 
   /**
-   * Whether time itself is the order: wall clocks are right, or all nodes have heard of each other's clocks by then.
+   * Whether virtual time orders calls: wall clocks are right, or all nodes have heard of each other's clocks by `atMs`.
    */
   #areClocksHeard(atMs: number): boolean {
     return !this.#options.hasClockFaults || this.#faults.calmSinceMs(atMs) + ORDER_BOUND_MS <= atMs;
@@ -187,9 +188,9 @@ export class ReadOrder {
 }
 
 /**
- * Whether a page of `set` may have become another node's own before `by` was over: a node that sets a computed page
- * accepts any content of it, also one that was copied or has not been dropped yet. A copy becomes a page of the node
- * that sets it, whenever that is: also later than a clear, by a node that was cut off from it and still has its copy.
+ * Whether the page of `set` may have become another node's own page: a node that sets a computed page keeps any content
+ * of it that it has, even a copy or a page that it has not dropped yet. With a clear, this may happen at any time on a
+ * node that was cut off and still has its copy; otherwise it must have happened before `by` ended.
  */
 function isRenewed({ sets }: KeyHistory, set: Statement, by: Statement, read: PageRead): boolean {
   for (const other of sets.values()) {

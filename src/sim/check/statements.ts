@@ -1,10 +1,10 @@
-/** A process of a node; after a restart the node has another one. */
+/** Identifies a process of a node; a restarted node has a new process. */
 export interface ProcessId {
   readonly node: number;
   readonly process: number;
 }
 
-/** A call that changes the content of a key, from its beginning on. */
+/** A call that changes contents, recorded from its start. */
 export interface Statement extends ProcessId {
   readonly kind: 'named' | 'computed' | 'delete' | 'clear';
   /** Number of the content that the call sets; -1: it sets none. */
@@ -12,21 +12,21 @@ export interface Statement extends ProcessId {
   /** Bytes of the page; 0 if nothing is set. */
   readonly length: number;
   readonly beginMs: number;
-  /** For a clear: the prefix of the names of its keys. */
+  /** For a clear: the prefix of the names of its keys; otherwise empty. */
   readonly scope: string;
-  /** A version that the node gave out just before. */
+  /** A version that the node issued just before the call. */
   readonly lowVersion: number;
   /** End of the call: Infinity while it is in progress; the time of the kill if the process was killed. */
   endMs: number;
-  /** A version that the node gave out just after; Infinity before that. */
+  /** A version that the node issued just after the call; Infinity until then. */
   highVersion: number;
-  /** Milliseconds after which what the call sets is expired; Infinity: never. */
+  /** Milliseconds after which the content that the call sets expires; Infinity: never. */
   readonly expiresInMs: number;
-  /** A version by which it is expired, by the clock of the node; Infinity before the end. */
+  /** A version at which the content has expired by the clock of the node; Infinity before the call ends. */
   expiredBy: number;
-  /** Nodes that the node knew then, itself included: no others can have been told. */
+  /** Number of nodes that the node knew at the end, itself included; no others can have been told. */
   members: number;
-  /** Result of the call. `undefined`: it returned nothing, so it may take effect or not, also later than its end. */
+  /** Result of the call. `undefined`: it returned nothing, so it may or may not take effect, even after its end. */
   isTrue: boolean | undefined;
 }
 
@@ -34,13 +34,13 @@ export interface Statement extends ProcessId {
 export interface KeyHistory {
   readonly number: number;
   readonly name: string;
-  /** Every set, by its content. */
+  /** Every set, by the number of its content. */
   readonly sets: Map<number, Statement>;
   /** Sets and deletes that returned true, in the order of their ends. */
   readonly acknowledged: Statement[];
-  /** Whether any delete of it has begun. */
+  /** Whether any delete of the key has begun. */
   isDeleted: boolean;
-  /** Whether any set of it has an expiry. */
+  /** Whether any set of the key has an expiry. */
   mayExpire: boolean;
 }
 
@@ -70,11 +70,11 @@ export class Statements {
   readonly #keys = new Map<string, KeyHistory>();
   readonly #clears: Statement[] = [];
   readonly #open = new Set<Statement>();
-  /** Prefixes of the names that any clear was about. */
+  /** Name prefixes of all clears that have begun. */
   readonly #clearedScopes = new Set<string>();
   #contentsCount = 0;
 
-  /** Whether any call had that key. */
+  /** Whether any call had this key. */
   has(key: string): boolean {
     return this.#keys.has(key);
   }
@@ -90,15 +90,15 @@ export class Statements {
   }
 
   /**
-   * Whether any delete or clear of the key has begun, which may take effect at any time, or any set of it has an
-   * expiry.
+   * Whether the page of the key may disappear: a delete or clear of it has begun, which may take effect at any time, or
+   * a set of it has an expiry.
    */
   mayBeRemoved(key: string): boolean {
     const { isDeleted, mayExpire } = this.of(key);
     return isDeleted || mayExpire || [...this.#clearedScopes].some((scope) => key.startsWith(scope));
   }
 
-  /** The calls with a key as text, by time. */
+  /** The calls with this key as text, in the order of their starts. */
   storyOf(key: string): string[] {
     const { sets, acknowledged } = this.of(key);
     const clears = this.#clears.filter(({ scope }) => key.startsWith(scope));
@@ -113,7 +113,7 @@ export class Statements {
     });
   }
 
-  /** All clears that have returned, in the order of their ends. */
+  /** All clears that returned true, in the order of their ends. */
   get clears(): readonly Statement[] {
     return this.#clears;
   }
@@ -154,7 +154,7 @@ export class Statements {
     else if (key !== undefined) this.of(key).acknowledged.push(statement);
   }
 
-  /** Notes that a process was killed: its calls in progress have no end, and may take effect or not. */
+  /** Notes that a process was killed: its calls in progress never end, and may or may not take effect. */
   cut({ process }: Pick<ProcessId, 'process'>, atMs: number): void {
     for (const statement of this.#open) {
       if (statement.process !== process) continue;

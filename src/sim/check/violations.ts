@@ -1,4 +1,4 @@
-/** Promises that a run may break, with their texts. */
+/** Kinds of broken guarantees, with a description of each. */
 export const VIOLATION_KINDS = {
   bytes: 'a read returned true with bytes that were never set under its key',
   order: 'a read brought a page that had been overwritten, deleted or cleared',
@@ -16,13 +16,13 @@ export const VIOLATION_KINDS = {
   pin: 'a page that was pinned was not in the pool, and nobody had removed it',
   idle: 'the workload did nothing',
 } as const;
-/** Kind of a broken promise. */
+/** Kind of a broken guarantee. */
 export type ViolationKind = keyof typeof VIOLATION_KINDS;
 
-/** A broken promise: when, by which node, and what was observed. */
+/** A broken guarantee: when, on which node, and what was observed. */
 export interface Violation {
   readonly kind: ViolationKind;
-  /** The broken rule of its kind; runs with the same kind and rule have failed alike. */
+  /** The broken rule of the kind. Runs that break the same rule of the same kind count as the same failure. */
   readonly rule: string;
   /** Virtual milliseconds. */
   readonly atMs: number;
@@ -33,7 +33,7 @@ export interface Violation {
   readonly key?: string;
 }
 
-/** Violations of one kind and rule that are kept; further ones are only counted. */
+/** Most violations of one kind and rule to keep; further ones are only counted. */
 const KEPT_MAX_COUNT = 10;
 
 export class Violations {
@@ -65,7 +65,7 @@ export class Violations {
   }
 }
 
-/** A text that is equal for violations that count as alike when a scenario is shrunk. */
+/** A text that is equal for violations that count as the same failure when a scenario is shrunk. */
 export function likeness({ kind, rule }: Violation): string {
   return rule === '' ? kind : `${kind}/${rule}`;
 }

@@ -1,13 +1,13 @@
 import { chartValues, type Markup, markup } from './markup.js';
 import type { Axis, ChartMark, LineChart, LineSeries } from './report.js';
 
-/** Maps values to places between 0 and 1 on an axis, and chooses its labels. */
+/** Maps values to positions from 0 to 1 on an axis, and has the axis's ticks. */
 interface Scale {
   readonly ticks: readonly number[];
   place(value: number): number;
 }
 
-/** A scale that has room for all values, with about that many round ticks. */
+/** A scale with room for all values, and with about `ticksCount` round ticks. */
 export function scaleOf(axis: Axis, values: readonly number[], ticksCount = 5): Scale {
   return axis.scale === 'log' ? logScale(axis, values) : linearScale(axis, values, ticksCount);
 }
@@ -17,7 +17,7 @@ function linearScale(axis: Axis, values: readonly number[], ticksCount: number):
   const highestValue = highest(values, axis.max ?? Number.NEGATIVE_INFINITY);
   const max = highestValue > min ? highestValue : min + 1;
   const step = roundStep((max - min) / ticksCount);
-  // A fixed end stays; an open one moves to the next line.
+  // A fixed end stays; an open one moves to the next tick.
   const end = axis.max !== undefined && axis.max >= max ? axis.max : Math.ceil(max / step - 1e-9) * step;
   const ticks: number[] = [];
   for (let i = Math.ceil(min / step - 1e-9); i * step <= end + step * 1e-9; i++)
@@ -55,16 +55,16 @@ function highest(values: readonly number[], start: number): number {
 
 /** Number of colours and dashes in the style sheet. */
 const STYLES_COUNT = 8;
-/** Height in units of the picture, which are about pixels. */
+/** Height in units of the picture, each of which is about a pixel. */
 const HEIGHT = 236;
 const MARGIN = { top: 12, right: 26, bottom: 44, left: 54 };
 const WIDTH = 460;
 const WIDE_WIDTH = 1180;
 const X_TICKS_COUNT = { usual: 5, wide: 12 };
 const TICK_LABELS_MAX_COUNT = { usual: 8, wide: 16 };
-/** With more points, single ones are not drawn. */
+/** Most points of a line that are drawn as dots. */
 const DOTS_MAX_COUNT = 24;
-/** With more points, single ones do not react to the pointer. */
+/** Most points of a line that react to the pointer. */
 const HOVERED_MAX_COUNT = 400;
 
 interface Frame {
@@ -73,7 +73,7 @@ interface Frame {
   readonly y: (value: number) => number;
 }
 
-/** Lines with axes, legend, marks and, folded, the values as a table. */
+/** A figure with lines, axes, legend, marks and a collapsed table of the values. */
 export function lineBlock(chart: LineChart): Markup {
   const { title, note, series, marks = [], isWide = false } = chart;
   const xs = series.flatMap(({ points }) => points.map(([x]) => x));

@@ -1,6 +1,6 @@
 import type { ReportColumn, ReportTable } from './report.js';
 
-/** Text that is HTML. Only {@link markup} makes it, so that nothing gets in unescaped. */
+/** HTML text. Only {@link markup} and {@link trusted} make it, so that nothing gets in unescaped. */
 export class Markup {
   readonly html: string;
 
@@ -37,7 +37,7 @@ function htmlOf(part: MarkupPart): string {
   if (part === undefined) return '';
   if (part instanceof Markup) return part.html;
   if (typeof part === 'object') return part.map(htmlOf).join('');
-  // Control characters are not allowed in HTML, and those for the direction of text would move their surroundings.
+  // Control characters are not allowed in HTML, and those for the direction of text would reorder the text around them.
   const text = String(part).replace(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu, (char) =>
     /\s/.test(char) ? ' ' : '\ufffd',
   );

@@ -3,8 +3,8 @@ import { chartValues, type Markup, markup, tableBlock, trusted } from './markup.
 import type { Bar, BarChart, Report, ReportBlock, ReportSection } from './report.js';
 
 /**
- * The style sheet of a report. Text has a contrast of at least 4.5 to its background, lines and parts of bars of at
- * least 3. Lines also differ by dashes, parts by patterns.
+ * The style sheet of a report. The contrast to the background is at least 4.5 for text, and at least 3 for lines and
+ * parts of bars. Lines also differ in their dashes, parts in their patterns.
  */
 const STYLE = `
 :root {
@@ -102,10 +102,10 @@ tbody tr:hover { background: var(--grid); }
 @media print { .card { break-inside: avoid; } .data:not([open]) { display: none; } }
 `;
 
-/** Number of patterns for parts in the style sheet. */
+/** Number of patterns for parts of bars in the style sheet. */
 const PARTS_COUNT = 5;
 
-/** A report as one HTML page, which loads nothing and runs no script. The same report gives the same bytes. */
+/** A report as one self-contained HTML page without scripts. The same report gives the same bytes. */
 export function reportPage(report: Report): string {
   const { title, summary, parameters, highlights, sections } = report;
   const page = markup`<!doctype html>
@@ -173,7 +173,7 @@ function parameterList(parameters: Report['parameters']): Markup {
 </section>`;
 }
 
-/** Bars of stacked parts with their names, a legend and, folded, the values as a table. */
+/** A figure with bars of stacked parts, a legend and a collapsed table of the values. */
 function barBlock(chart: BarChart): Markup {
   const { title, note, parts, bars, isWide = false } = chart;
   const longest = bars.reduce((most, { values }) => Math.max(most, sumOf(values)), 0);

@@ -1,6 +1,5 @@
 /**
- * The content of a simulation's report, which `reportPage` draws. Texts are plain: they are shown as they are, never
- * interpreted as markup.
+ * The content of a simulation's report, which `reportPage` renders. Texts are plain and never interpreted as markup.
  */
 export interface Report {
   readonly title: string;
@@ -8,7 +7,7 @@ export interface Report {
   readonly summary: string;
   /** Parameters of the run, in order. */
   readonly parameters: readonly ReportParameter[];
-  /** The figures that a reader looks for first; at most six look well. */
+  /** The figures that a reader looks for first, at most six. */
   readonly highlights: readonly ReportHighlight[];
   readonly sections: readonly ReportSection[];
 }
@@ -40,13 +39,12 @@ export interface Axis {
   readonly label: string;
   readonly format: NumberFormat;
   /**
-   * Kind of scale; a logarithmic one has room for values above 0 only. Default: linear, from 0 on unless `min` says
-   * otherwise.
+   * Kind of scale; a logarithmic one shows only values above 0. Default: linear, from 0 on unless `min` says otherwise.
    */
   readonly scale?: 'linear' | 'log';
-  /** Values with a line and a label. Default: round ones. */
+  /** Values with a grid line and a label. Default: round values. */
   readonly ticks?: readonly number[];
-  /** Value that the axis reaches at least. */
+  /** The axis starts at this value or below it. */
   readonly min?: number;
   readonly max?: number;
 }
@@ -74,22 +72,22 @@ export interface LineSeries {
   readonly isBound?: boolean;
 }
 
-/** A moment or a stretch of time on the x axis. */
+/** A moment or a period on the x axis. */
 export interface ChartMark {
   readonly x: number;
-  /** End of a stretch. */
+  /** End of a period; undefined for a moment. */
   readonly endX?: number;
   readonly label: string;
   /** Kind of the mark; faults stand out. Default: `change`. */
   readonly kind?: 'fault' | 'change';
 }
 
-/** Bars one below the other, each of parts that add up. */
+/** Bars one below the other, each of stacked parts. */
 export interface BarChart {
   readonly kind: 'bars';
   readonly title: string;
   readonly note?: string;
-  /** Names of the parts from the left. With `isLastRest`, the last one is a remainder and drawn faint. */
+  /** Names of the parts from the left. With `isLastRest`, the last one is a remainder and drawn faintly. */
   readonly parts: readonly string[];
   readonly isLastRest?: boolean;
   readonly bars: readonly Bar[];
@@ -114,6 +112,6 @@ export interface ReportTable {
 
 export interface ReportColumn {
   readonly name: string;
-  /** Whether the column is aligned to the right. */
+  /** Whether the column is right-aligned. */
   readonly isNumeric?: boolean;
 }

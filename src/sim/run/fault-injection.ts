@@ -5,7 +5,7 @@ import { SOURCE_NAME } from './node-settings.js';
 import type { SimCluster } from './sim-cluster.js';
 import type { SimNode } from './sim-node.js';
 
-/** Faults of the world for each kind of a host's faults; the amount is converted to its unit. */
+/** Faults of the world for each kind of fault that affects hosts; the amount is converted to the world's unit. */
 const OF_HOSTS: Partial<
   Record<FaultKind, (amount: number) => readonly { readonly kind: HostFaultKind; readonly amount?: number }[]>
 > = {
@@ -34,13 +34,13 @@ const OF_HOSTS: Partial<
   clockstop: () => [{ kind: 'clock-stop' }],
 };
 
-/** Addresses without a host. */
+/** Addresses that belong to no host. */
 const DEAD_ADDRESSES = ['10.254.0.1', '10.254.0.2', '10.254.0.3', '10.254.0.4'];
 
 /** Injects faults into a running cluster. */
 export class FaultInjection {
   readonly #cluster: SimCluster;
-  /** Hosts on which a start may fail now, with the number of faults that cause it. */
+  /** Number of current faults that may make a start fail, by host. */
   readonly #troubled = new Map<SimHost, number>();
 
   constructor(cluster: SimCluster) {
@@ -91,7 +91,7 @@ export class FaultInjection {
       case 'memory':
         this.#apply(fault, hosts);
         for (const node of nodes) node.kill();
-        // A supervisor starts nodes that have ended.
+        // A supervisor restarts nodes that have ended.
         for (const node of nodes) void node.start();
         return () => {};
       case 'sourcedown':
@@ -110,7 +110,7 @@ export class FaultInjection {
     return scenario.shape.discovery === 'etcd' ? world.etcd : world.names;
   }
 
-  /** The source loses its data, or has old ones; the result ends that. */
+  /** Makes the source of addresses lose its data, or fall back to old data; the returned function ends the fault. */
   #loseData(isAll: boolean): () => void {
     const { world, nodes } = this.#cluster;
     const { etcd, names } = world;
@@ -124,7 +124,7 @@ export class FaultInjection {
     return () => names.set(SOURCE_NAME, [...addresses]);
   }
 
-  /** Applies a fault to hosts; the result ends it. */
+  /** Applies a fault to hosts; the returned function ends it. */
   #apply(fault: Fault, hosts: readonly SimHost[]): () => void {
     const { world, nodes } = this.#cluster;
     const { atMs, durationMs } = fault;
@@ -161,7 +161,7 @@ export class FaultInjection {
     return { nodes, hosts: [...new Set(nodes.map(({ host }) => host))] };
   }
 
-  /** Nodes to start again; on a host that was down, all of them. */
+  /** Nodes to start again: all nodes of the hosts if these were down, otherwise the nodes of the fault. */
   #downAmong(kind: FaultKind, nodes: readonly SimNode[], hosts: readonly SimHost[]): SimNode[] {
     const isOfHost = kind === 'power' || kind === 'replace' || kind === 'rack';
     return isOfHost ? this.#cluster.nodes.filter(({ host }) => hosts.includes(host)) : [...nodes];

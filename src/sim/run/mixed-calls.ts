@@ -7,7 +7,7 @@ import type { Scenario } from '../scenario/scenario.js';
 import type { MixedWorkload } from '../scenario/workload.js';
 import { below, forkedRandom } from '../world/kernel/seeds.js';
 
-/** How an entry is set: always in one way, or in both. */
+/** How a key is set: as a named entry (`own` ones by one node only), as a computed page, or in both ways. */
 type KeyKind = (typeof KINDS)[number];
 const KINDS = ['own', 'named', 'computed', 'both'] as const;
 
@@ -21,14 +21,14 @@ interface MixedKey {
   readonly bytes: number | undefined;
 }
 
-/** One named entry of this many has another length with each content. */
+/** One of this many named entries changes its length with each content. */
 const CHANGING_ONE_IN = 4;
 
 /** All keys of one mixed workload. */
 export class MixedKeys {
   readonly workload: MixedWorkload;
   readonly scenario: Scenario;
-  /** Kinds of which there are keys. */
+  /** Kinds that have keys. */
   readonly kinds: readonly KeyKind[];
   /** Tags of the namespaces; '' is the store's own. */
   readonly scopes: readonly string[];
@@ -59,7 +59,7 @@ export class MixedKeys {
     return key;
   }
 
-  /** A length for one content of a key that has no length of its own. */
+  /** A length for one content of a key without a fixed length. */
   lengthOf(chance: number): number {
     const { pageBytes } = this.scenario.shape;
     return PAGE_MIN_BYTES + (chance % (pageBytes - PAGE_MIN_BYTES + 1));
@@ -74,14 +74,14 @@ export class MixedKeys {
   }
 }
 
-/** Pages of one call that pins or unpins. */
+/** Most pages of one call that pins or unpins. */
 const PINNED_MAX_COUNT = 6;
 const PIN_MAX_MS = 15_000;
 
 /** The program on a node that makes the calls. */
 interface MixedCaller {
   readonly clock: Clock;
-  /** Number of the node's start, from 1: each draws numbers of its own. */
+  /** Number of the node's start, from 1; each start draws other random numbers. */
   readonly start: number;
 }
 
@@ -96,11 +96,11 @@ class PinCalls {
     this.#keys = keys;
     this.#store = store;
     this.#clock = clock;
-    // It draws numbers of its own, so that without it the others are the same.
+    // Pins draw their own random numbers, so that the other calls are the same without pins.
     this.#random = forkedRandom(keys.scenario.seed, 'pins', store.id.node, start);
   }
 
-  /** Resolves when `isWorking` gives false after a call. */
+  /** Pins and unpins until `isWorking` returns false, then resolves. */
   async loop(isWorking: () => boolean): Promise<void> {
     while (isWorking()) {
       const pauseMs = 1 + this.#below(2 * this.#keys.workload.pinEveryMs);
@@ -139,17 +139,15 @@ class PinCalls {
   }
 }
 
-/** Number of hot keys, which are the first ones. */
+/** Number of hot keys of each kind, which are the first ones. */
 const HOT_KEYS_COUNT = 3;
 const DELETED_MAX_COUNT = 3;
 const LOOKED_UP_MAX_COUNT = 60;
-/**
- * One set of that many has an expiry, of that many milliseconds at most: less than what pages are given to be found
- * after the last fault.
- */
+/** One of this many sets has an expiry. */
 const EXPIRING_ONE_IN = 8;
+/** Longest expiry in milliseconds; shorter than the time in which pages must be found after the last fault. */
 const EXPIRES_WITHIN_MS = 6_000;
-/** The priorities of sets, each as often. */
+/** The priorities of sets; every element is equally likely. */
 const PRIORITIES: readonly (PagePriority | undefined)[] = [undefined, undefined, undefined, 'normal', 'low', 'high'];
 
 /** Loops of random calls on one node: sets, reads, lookups, deletes, clears. */
@@ -158,11 +156,11 @@ export class MixedCalls {
   readonly #store: CheckedStore;
   readonly #clock: Clock;
   readonly #random: RandomSource;
-  /** Decides which sets have an expiry, and which. */
+  /** Draws which sets have an expiry, and how long it is. */
   readonly #expiryRandom: RandomSource;
-  /** Decides which sets have a priority, and which. */
+  /** Draws the priorities of sets. */
   readonly #priorityRandom: RandomSource;
-  /** Pins pages beside these calls; undefined if the workload has no pins. */
+  /** Pins pages in addition to these calls; undefined if the workload has no pins. */
   readonly #pins: PinCalls | undefined;
   #loops: Promise<void>[] = [];
   #isWorking = false;
@@ -186,7 +184,7 @@ export class MixedCalls {
     if (this.#pins !== undefined) this.#loops.push(this.#pins.loop(() => this.#isWorking));
   }
 
-  /** Resolves when no call is in progress. */
+  /** Stops the calls. Resolves when none is in progress. */
   async rest(): Promise<void> {
     this.#isWorking = false;
     await Promise.all(this.#loops.splice(0));
@@ -208,7 +206,7 @@ export class MixedCalls {
     if (deleteOneIn > 0 && this.#below(deleteOneIn) === 0) return this.#delete(scope);
     const dice = this.#below(1000) / 1000;
     if (dice < setShare) return this.#set(scope);
-    // The remaining calls read whole batches, read copies, or look up, in these parts.
+    // The remaining calls read batches, read copies or look up, in these proportions.
     const rest = (dice - setShare) / (1 - setShare);
     if (rest < 0.7) return this.#read(scope);
     if (rest < 0.85) return this.#readCopy(scope);
@@ -280,12 +278,12 @@ export class MixedCalls {
   }
 
   async #clear(): Promise<void> {
-    // One namespace, or all of them.
+    // The scope '' clears all namespaces, any other scope only its own.
     const { scopes } = this.#keys;
     await this.#store.clear(scopes[this.#below(scopes.length)]);
   }
 
-  /** At most that many distinct keys of these kinds; own keys are those of `owner`, or of any node. */
+  /** At most `count` distinct keys of these kinds; own keys are those of `owner`, or of any node without it. */
   #distinct(count: number, scope: string, kinds: readonly string[], owner?: number): MixedKey[] {
     const able = this.#keys.kinds.filter((kind) => kinds.includes(kind));
     if (able.length === 0) return [];

@@ -5,7 +5,7 @@ import { hasDisk, hostOf, type Scenario } from '../scenario/scenario.js';
 const MASTER_PORT = 6000;
 const CONTROL_PORT = 7000;
 const DATA_PORT = 8000;
-/** Name whose records are the addresses of all hosts. */
+/** Name that resolves to the addresses of all hosts. */
 export const SOURCE_NAME = 'nodes.test';
 const SOURCES = { dns: `dns://${SOURCE_NAME}:${MASTER_PORT}`, etcd: 'etcd://10.255.0.1:2379' } as const;
 
@@ -17,7 +17,7 @@ export function nodeName(node: number): string {
   return `node-${node}`;
 }
 
-/** Address of a host. */
+/** IPv4 address of a host, by the number of the host. */
 export function hostAddress(host: number): string {
   return `10.${(host >> 16) & 255}.${(host >> 8) & 255}.${host & 255}`;
 }
@@ -49,9 +49,9 @@ export function storageConfig(scenario: Scenario, node: number): StorageConfig {
     tcp_port: DATA_PORT + rankOf(scenario, node),
     global_segment_size: shape.poolPages * shape.pageBytes,
     ...(shape.zones === undefined ? {} : { zone: `zone-${1 + ((hostOf(scenario, node) - 1) % shape.zones)}` }),
-    // Simulated hosts are beyond loopback, and a scenario without a secret is one of them.
+    // Simulated hosts are not on loopback, and scenarios may have no secret.
     allow_unauthenticated: true,
-    // Nobody would read the metrics server.
+    // Nothing would read the metrics.
     metrics_enabled: false,
     ...(shape.keepsPools === true ? { pool_path: `/memory/${nodeName(node)}` } : {}),
     ...(hasDisk(scenario, node) ? diskSettings(scenario, node) : {}),

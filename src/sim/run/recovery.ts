@@ -12,38 +12,37 @@ import { ORDER_BOUND_MS } from '../check/read-order.js';
 import { type SimCluster, searchingMs } from './sim-cluster.js';
 import type { SimNode } from './sim-node.js';
 
-/** A page that some nodes have. */
+/** A page that at least one node has. */
 interface Survivor extends PageToSet {
   readonly scope: string;
   /** Names of the nodes and tiers that hold it, for messages. */
   readonly holders: string[];
 }
 
-/** Times in which a cluster recovered after the last fault. */
+/** How long a cluster took to recover after the last fault. */
 export interface RecoveryTimes {
-  /** Milliseconds until every node knew all others. */
+  /** Milliseconds until every node knew all others; null: not in time. */
   readonly membersMs: number | null;
   /**
-   * Milliseconds until every page that some node had was found from every node; with very many pages, from some nodes
-   * each.
+   * Milliseconds until every page of any node was found from every node or, if there are very many pages, from some
+   * nodes; null: not in time.
    */
   readonly foundMs: number | null;
-  /** Number of pages that nodes had then. */
+  /** Number of different pages of the nodes when the search began. */
   readonly pages: number;
 }
 
 /** Milliseconds between two attempts to find missing pages. */
 const PAUSE_MS = 100;
 const BATCH_PAGES = 64;
-/** The most reads (pages times nodes) in each of the two passes. */
+/** Most reads (pages times nodes) in each of the two passes. */
 const READS_MAX_COUNT = 65_536;
 /**
- * The shortest time in which a node looks for pages, however long calls of the workload took to end after the last
- * fault: only a first read can find out that a connection has died silently, and then the peer is left alone for a
- * while.
+ * Shortest time for which nodes look for pages, however long the calls of the workload took to end after the last
+ * fault. Only a read can discover that a connection has died silently, and then the peer is not asked for a while.
  */
 const SEARCH_MIN_MS = READ_CONNECT_TIMEOUT_MS + READ_STALL_TIMEOUT_MS + READ_RETRY_MAX_MS + PAUSE_MS;
-/** Milliseconds added to the bound of old contents. */
+/** Milliseconds added to ORDER_BOUND_MS. */
 const MARGIN_MS = 500;
 const SHOWN_COUNT = 10;
 
@@ -57,7 +56,9 @@ export class Recovery {
     this.#survivors = new Survivors(cluster.scopes, (name) => cluster.checker.statements.has(name));
   }
 
-  /** Must be called right after the last fault, when the workload rests. Pages that are lost are violations. */
+  /**
+   * Must be called when the workload rests after the last fault, which ended at `healedMs`. Lost pages are violations.
+   */
   async run(healedMs: number): Promise<RecoveryTimes> {
     const { world, scenario } = this.#cluster;
     let untilMs = healedMs + scenario.settleMs;
@@ -72,7 +73,7 @@ export class Recovery {
     const missing = new Map(
       up.map((node, index) => [node, shareOf(first.keys(), first.size, { index, nodes: up.length })]),
     );
-    // All nodes search at once: each has deadlines of its own, for example of connections that died in the faults.
+    // All nodes search at once, because each may have to wait for timeouts, such as those of dead connections.
     const finding = Array.from(missing, async ([node, ids]) => {
       for (;;) {
         await this.#find(node, ids, there);
@@ -90,7 +91,7 @@ export class Recovery {
     return { membersMs, foundMs: isFound ? foundMs : null, pages: first.size };
   }
 
-  /** Lets every node read everything once more when the bound of old contents has passed. */
+  /** Lets every node read everything again after ORDER_BOUND_MS. Different contents of a named entry are violations. */
   async readAgain(): Promise<void> {
     const { checker } = this.#cluster;
     await this.#sleep(ORDER_BOUND_MS + MARGIN_MS);
@@ -172,7 +173,7 @@ export class Recovery {
   }
 }
 
-/** Batches of at most that many pages with distinct keys: one length of a key at a time. */
+/** Batches of at most `count` pages with distinct keys. Pages of one key with other lengths are in other batches. */
 function* batchesOf<T extends Survivor>(pages: readonly T[], count: number): Generator<T[], void> {
   let at = 0;
   let waiting: T[] = [];
@@ -190,8 +191,8 @@ function* batchesOf<T extends Survivor>(pages: readonly T[], count: number): Gen
 }
 
 /**
- * The pages that one of the nodes looks for: all, unless that were too many reads. Then each node looks for some, and
- * each page is looked for by as many nodes as the reads allow, at least one.
+ * The pages that the node at `index` looks for: all, unless that would be too many reads. In that case each page is
+ * looked for by as many nodes as READS_MAX_COUNT allows, at least one.
  */
 function shareOf(
   ids: Iterable<string>,
@@ -202,15 +203,15 @@ function shareOf(
   return new Set([...ids].filter((_, i) => (i + index) % step === 0));
 }
 
-/** Lists the pages in the pools and on the disks of nodes, by keys as the workload names them. */
+/** Lists the pages in the pools and on the disks of nodes, by the keys that the workload uses. */
 class Survivors {
   readonly #scopes: readonly string[];
   readonly #isStated: (name: string) => boolean;
   #scopeByPrefix: ReadonlyMap<string, string> | undefined;
 
   /**
-   * `scopes` are tags of namespaces; '' is the stores' own. Pages that the checker does not know are left out: programs
-   * may set pages past it.
+   * `scopes`: tags of namespaces; '' is the stores' own. Pages that the checker does not know are left out, because
+   * programs may set pages without it.
    */
   constructor(scopes: readonly string[], isStated: (name: string) => boolean) {
     this.#scopes = scopes;
@@ -218,9 +219,9 @@ class Survivors {
   }
 
   /**
-   * Pages by scope, key and length: a key may have pages of several lengths. Pages that are expired by the clock of any
-   * of the nodes are left out: nodes whose clocks differ see a page end at different times, and those that are ahead do
-   * not find it any more.
+   * Pages by scope, key and length, because a key may have pages of several lengths. Pages that have expired by the
+   * clock of any node are left out: nodes whose clocks differ see a page end at different times, and those that are
+   * ahead no longer find it.
    */
   of(nodes: readonly SimNode[]): Map<string, Survivor> {
     const found = new Map<string, Survivor>();

@@ -19,7 +19,7 @@ export interface RequestSource {
   stop(): void;
 }
 
-/** Length of keys, the same as of the content hashes that they stand for. */
+/** Length of keys, which is that of the content hashes that they stand for. */
 const KEY_CHARACTERS = 64;
 
 /** The key of a page: its name, padded to the length of a content hash. */
@@ -27,7 +27,7 @@ function pageKey(name: string): string {
   return name.padEnd(KEY_CHARACTERS, '.');
 }
 
-/** Requests at the times of a trace. A trace's id stands for the same page in all of them. */
+/** Requests at the times of a trace. A hash id stands for the same page in all requests. */
 export class TraceRequests implements RequestSource {
   readonly #workload: TraceWorkload;
   readonly #cluster: SimCluster;
@@ -50,7 +50,7 @@ export class TraceRequests implements RequestSource {
     this.#isRunning = false;
   }
 
-  /** Plans the next request; `nowMs` is the trace's time. */
+  /** Plans the next request. `nowMs`: the current time of the trace. */
   #plan(nowMs: number): void {
     const request = this.#workload.requests[this.#next];
     if (request === undefined || !this.#isRunning) return;
@@ -108,7 +108,7 @@ export class ConversationRequests implements RequestSource {
     }
   }
 
-  /** A random time, rounded so that engines whose logarithms differ in the last bit agree. */
+  /** An exponentially distributed time, rounded so that engines whose logarithms differ in the last bit agree. */
   #exponential(mean: number): number {
     return Math.round(-Math.log(1 - this.#unit()) * mean * 1024) / 1024;
   }
@@ -118,7 +118,7 @@ export class ConversationRequests implements RequestSource {
   }
 }
 
-/** Pages of one call of a serving program. */
+/** Most pages of one call of a serving program. */
 const BATCH_PAGES = 64;
 
 /** Outcome of one request, in pages. */
@@ -129,8 +129,8 @@ export interface RequestOutcome {
 }
 
 /**
- * Does what a serving program does with each request: looks up the longest prefix in the cluster, reads it, computes
- * the rest and sets it.
+ * Serves requests as a serving program does: looks up the longest prefix in the cluster, reads it, computes the rest
+ * and sets it.
  */
 export class RequestServing {
   readonly #store: CheckedStore;
@@ -155,7 +155,7 @@ export class RequestServing {
     return { asked: keys.length, found };
   }
 
-  /** The number of pages read before the first that did not come. */
+  /** The number of pages read before the first miss. */
   async #readPrefix(keys: readonly string[], existing: number): Promise<number> {
     for (let from = 0; from < existing; from += BATCH_PAGES) {
       const read = await this.#store.getComputed(keys.slice(from, Math.min(from + BATCH_PAGES, existing)));

@@ -16,27 +16,27 @@ import type { Sample } from './series.js';
 import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
 import type { SimNode } from './sim-node.js';
 
-/** Options of {@link runScenario} beside the scenario. */
+/** Options of {@link runScenario} besides the scenario. */
 export interface RunOptions {
   /** Virtual time at which the run stops, for inspection: see {@link ScenarioResult.log}. */
   readonly untilMs?: number;
   /** Chooses the node that serves a request of a workload with requests; default: its `routing`. */
   readonly route?: Route;
-  /** Works with the stores beside the workload, which may be of kind `none`. */
+  /** A program that uses the stores in addition to the workload, which may be of kind `none`. */
   readonly program?: SimProgram;
   /** Milliseconds between two samples of the series; default: a 60th of the duration. */
   readonly sampleMs?: number;
-  /** Number of log records that are kept; default 200. */
+  /** Number of log records to keep; default: 200. */
   readonly logMaxLines?: number;
   /** Whether to stop at the first violation. */
   readonly stopsAtViolation?: boolean;
-  /** Creates a store in place of `MeshCacheStore.create`. */
+  /** Creates the stores instead of `MeshCacheStore.create`. */
   readonly createStore?: (config: StorageConfig, process: SimProcess) => Promise<MeshCacheStore>;
-  /** Receives each event as a line. */
+  /** Called with each event as a line. */
   readonly onEvent?: (line: string) => void;
 }
 
-/** Bytes that a host has sent, by plane. */
+/** Messages and bytes that a host has sent on one plane. */
 export interface HostTraffic {
   readonly host: string;
   readonly plane: string;
@@ -47,12 +47,12 @@ export interface HostTraffic {
 /** The result of a run. */
 export interface ScenarioResult {
   readonly seed: number;
-  /** Hash of the event log: runs with the same hash did the same. */
+  /** Hash of the event log; runs with the same hash did the same. */
   readonly hash: string;
   readonly events: number;
   readonly virtualMs: number;
   readonly violations: readonly Violation[];
-  /** Number of violations, also of those that are left out as like others. */
+  /** Number of all violations, including those that `violations` leaves out. */
   readonly violationsCount: number;
   readonly counts: {
     readonly calls: Readonly<Record<CallKind, number>>;
@@ -70,13 +70,13 @@ export interface ScenarioResult {
       readonly lost: number;
     };
   };
-  /** Pages read from other nodes, and keys asked of directory owners, by where those are; null without zones. */
+  /** Pages read from other nodes, and keys looked up at directory owners, by distance; null without zones. */
   readonly distances: Readonly<Record<'pages' | 'keys', Readonly<Record<(typeof DISTANCES)[number], number>>>> | null;
-  /** Times of the recovery; null if the run ended before. */
+  /** Times of the recovery; null if the run ended earlier. */
   readonly recovery: RecoveryTimes | null;
   readonly traffic: readonly HostTraffic[];
   readonly series: readonly Sample[];
-  /** For each entry with a violation, its sets, deletes and clears. */
+  /** The sets, deletes and clears of each entry with a violation. */
   readonly stories: Readonly<Record<string, readonly string[]>>;
   /** The last log records of all nodes, one text each. */
   readonly log: readonly string[];
@@ -84,23 +84,24 @@ export interface ScenarioResult {
 
 const SAMPLES_COUNT = 60;
 const LOG_MAX_LINES = 200;
-/** Milliseconds between two checks of calls in progress and of the stores' structures. */
+/** Milliseconds between two checks of calls in progress. */
 const LOOK_MS = 1_000;
+/** Milliseconds between two checks of the stores' structures. */
 const VERIFY_MS = 5_000;
-/** Time in which page events have told a change. */
+/** Milliseconds within which page events must report a change. */
 const EVENTS_TOLD_AFTER_MS = 1_000;
-/** Differences of a list that are shown. */
+/** Most differences of a list to show. */
 const SHOWN_COUNT = 10;
 /**
- * Number of pages above which the structures are checked more rarely in traces, which are long: a check takes time in
- * proportion to the pages.
+ * Number of pages above which the structures are checked less often in traces, which are long: the time of a check is
+ * proportional to the number of pages.
  */
 const VERIFIED_PAGES_COUNT = 2_048;
 
 /**
  * Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. Rejects with
- * `ArgumentError` for an invalid scenario, with `ConfigError` for settings that nodes refuse, and while another run
- * goes on in this process.
+ * `ArgumentError` for an invalid scenario, with `ConfigError` for settings that nodes reject, and if another run is in
+ * progress in this process.
  */
 export async function runScenario(scenario: Scenario, options: RunOptions = {}): Promise<ScenarioResult> {
   const whole = scenarioOf(scenario);
@@ -148,7 +149,7 @@ class ScenarioRun {
     );
     this.#repeat(LOOK_MS, () => this.#cluster.checker.watch.look());
     this.#repeat(this.#verifyMs, () => this.#verify());
-    // It throws while another world runs, which says nothing about this one.
+    // An exception while another world runs is not a failure of this run.
     const running = world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
     try {
       const end = await running;
@@ -189,8 +190,8 @@ class ScenarioRun {
   }
 
   /**
-   * Compares the lists that were kept by page events with what the nodes have. A difference counts if it is still there
-   * when it must have been told: the change may have come just before.
+   * Compares the lists built from page events with the pages of the nodes. A difference counts only if it remains when
+   * its event must have arrived, because the change may be recent.
    */
   async #checkEvents(): Promise<void> {
     const { checker, nodes } = this.#cluster;
@@ -281,27 +282,27 @@ class ScenarioRun {
   }
 }
 
-/** How the list that was kept by page events differs from what the node has; empty for a node that does not run. */
+/** How a node's list built from page events differs from the node's pages; empty for a node that does not run. */
 async function eventDifferences(node: SimNode): Promise<readonly string[]> {
   return (await node.run(async ({ store, followed }) => (await followed?.differences(store)) ?? [])) ?? [];
 }
 
-/** Messages of errors that nodes log correctly when their host has one of these faults. */
+/** Messages of errors that nodes are expected to log if their host has had one of these faults. */
 const EXPECTED: readonly (readonly [message: RegExp, kinds: readonly FaultKind[], reason?: RegExp])[] = [
   [/^disk tier: reading or writing fails/, ['diskfull', 'diskerror', 'diskreadonly', 'bitrot', 'diskslow']],
   [/^disk tier: .* set aside/, ['bitrot', 'diskerror', 'diskreadonly', 'diskfull']],
-  // Blocks of the index that were not flushed may be lost while later ones are not.
+  // A power failure may lose index blocks that were not flushed, although later blocks survive.
   [/^disk tier: .* set aside/, ['power', 'rack'], /^the index is damaged/],
   // A node whose clock went back looks older than its own last start, until that start is forgotten.
   [/^another node with the same node_id has started later/, ['clockjump', 'clockdrift', 'clockstop']],
 ];
 
-/** Tells which logged errors of a run mean that the program is wrong. */
+/** Tells which logged errors of a run are expected because of its faults. */
 class ExpectedErrors {
   readonly #scenario: Scenario;
   readonly #startMs: () => number;
 
-  /** `startMs` returns when the scenario's times began. */
+  /** `startMs` returns the virtual time at which the times of the scenario begin. */
   constructor(scenario: Scenario, startMs: () => number) {
     this.#scenario = scenario;
     this.#startMs = startMs;

@@ -5,20 +5,21 @@ import type { SimNode } from './sim-node.js';
 /** Activity of a cluster from the end of the previous sample to `atMs`. */
 export interface Sample {
   readonly atMs: number;
-  /** Pages read by source, and pages not found. */
+  /** Pages read from the own pool; `remote` and `disk` are the other sources. */
   readonly local: number;
   readonly remote: number;
   readonly disk: number;
   readonly misses: number;
-  /** Pages of requests: looked up, and read before the first miss. */
+  /** Pages of requests that were looked up; `found` counts those read before the first miss. */
   readonly asked: number;
   readonly found: number;
   readonly evictions: number;
-  /** Bytes sent by all hosts, by plane. */
+  /** Bytes sent by all hosts on all planes but the data plane. */
   readonly controlBytes: number;
   readonly dataBytes: number;
-  /** State at `atMs`: nodes that are up, and pairs of them that know each other out of all pairs. */
+  /** Nodes that are up at `atMs`. */
   readonly up: number;
+  /** Ordered pairs of these nodes of which the first knows the second; at most `up` squared. */
   readonly knowing: number;
   /** Pages in all pools. */
   readonly poolPages: number;
@@ -43,15 +44,15 @@ const FAR_METRICS = {
 
 const NOTHING: Totals = { local: 0, remote: 0, disk: 0, misses: 0, evictions: 0 };
 
-/** Samples a cluster at intervals, and adds up the counts of stores that have ended. */
+/** Samples a cluster at intervals, and keeps the counts of stores that have ended. */
 export class Series {
   readonly samples: Sample[] = [];
   readonly #world: World;
   readonly #nodes: readonly SimNode[];
   readonly #requests: { readonly asked: number; readonly found: number };
-  /** Last counts by process. */
+  /** Last counts of each process. */
   readonly #counted = new Map<number, Totals>();
-  /** Last counts by distance, in the order of DISTANCES, by metric and process. */
+  /** Last counts of each process, by metric; each in the order of DISTANCES. */
   readonly #far = { pages: new Map<number, number[]>(), keys: new Map<number, number[]>() };
   #last = { ...NOTHING, asked: 0, found: 0, controlBytes: 0, dataBytes: 0 };
 
@@ -80,7 +81,7 @@ export class Series {
   }
 
   /**
-   * Pages read from other nodes and keys asked of directory owners, by where those are, over all processes since the
+   * Pages read from other nodes, and keys looked up at directory owners, by distance; sums over all processes since the
    * beginning.
    */
   distances() {

@@ -9,25 +9,25 @@ import { type RunOptions, runScenario, type ScenarioResult } from './run-scenari
 export interface ShrinkOptions extends Omit<RunOptions, 'untilMs'> {
   /** Kind and rule of the violation that must still occur; default: those of the first violation. */
   readonly like?: Violation;
-  /** The most runs; default 300. */
+  /** Most runs; default: 300. */
   readonly runsMaxCount?: number;
-  /** Seeds tried for each smaller scenario, as its random choices differ; default 3. */
+  /** Seeds to try for each smaller scenario, because its random choices differ; default: 3. */
   readonly seedsCount?: number;
-  /** Receives each smaller scenario that still fails. */
+  /** Called with each smaller scenario that still fails. */
   readonly onSmaller?: (scenario: Scenario, result: ScenarioResult) => void;
 }
 
-/** A smaller scenario that fails alike. */
+/** A smaller scenario with the same failure. */
 export interface Shrunk {
   readonly scenario: Scenario;
   readonly result: ScenarioResult;
   readonly runs: number;
 }
 
-/** Difference between the seeds that are tried. */
+/** Difference between the seeds to try. */
 const SEED_STEP = 1_000_003;
 
-/** Makes a failing scenario smaller while it fails alike. Undefined if it does not fail. */
+/** Makes a failing scenario smaller while it has the same failure. Resolves to undefined if it does not fail. */
 export async function shrink(scenario: Scenario, options: ShrinkOptions = {}): Promise<Shrunk | undefined> {
   const { like: given, runsMaxCount = 300, seedsCount = 3, onSmaller, ...runOptions } = options;
   const first = await runScenario(scenario, runOptions);
@@ -64,7 +64,7 @@ export async function shrink(scenario: Scenario, options: ShrinkOptions = {}): P
   return { ...smallest, runs };
 }
 
-/** The result of a run; undefined if nodes refuse the settings after some were left out. */
+/** The result of a run; undefined if nodes reject the settings after some were left out. */
 async function resultOf(scenario: Scenario, options: RunOptions): Promise<ScenarioResult | undefined> {
   try {
     return await runScenario(scenario, options);
@@ -94,7 +94,7 @@ async function shrinkFaults(
 
 type Step = (scenario: Scenario) => Scenario | undefined;
 
-/** Steps that each give a smaller scenario, or undefined if they cannot. */
+/** Steps that each return a smaller scenario, or undefined if they cannot. */
 const STEPS: readonly Step[] = [
   (scenario) => (scenario.joins.length > 0 ? { ...scenario, joins: [] } : undefined),
   (scenario) => (scenario.ranksPerHost > 1 ? { ...scenario, ranksPerHost: 1 } : undefined),
@@ -139,7 +139,7 @@ function fewerNodes(scenario: Scenario): Scenario | undefined {
   return { ...scenario, nodes, faults, joins, shape };
 }
 
-/** The scenario with a shorter duration. Faults behind the new end are removed, others end with it. */
+/** The scenario with a shorter duration. Faults after the new end are removed, and others end with it. */
 function shorter(scenario: Scenario, factor: number): Scenario | undefined {
   const durationMs = Math.round(scenario.durationMs * factor);
   if (durationMs < 200) return undefined;

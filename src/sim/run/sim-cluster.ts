@@ -26,9 +26,9 @@ import { SimNode } from './sim-node.js';
 export type Route = (request: SimRequest, nodes: readonly SimNode[]) => number;
 
 /**
- * A program that works with a cluster while faults happen; the run goes on until it resolves. Pages that it sets by a
- * node's `checked` are checked like all others. Pages that it sets by `store` are not, and need keys that `checked`
- * does not use.
+ * A program that uses a cluster while faults happen; the run lasts until it resolves. Pages that it sets through a
+ * node's `checked` are checked like all others. Pages that it sets through `store` are not, and need keys that
+ * `checked` does not use.
  */
 export type SimProgram = (cluster: SimCluster) => Promise<void>;
 
@@ -36,7 +36,7 @@ export type SimProgram = (cluster: SimCluster) => Promise<void>;
 const ROUTING_PAGES = 2;
 const VNODES = 160;
 
-/** The hosts and nodes of a scenario, and their work. */
+/** The hosts and nodes of a scenario, with its workload and its faults. */
 export class SimCluster {
   readonly nodes: readonly SimNode[];
   readonly checker: Checker;
@@ -100,7 +100,7 @@ export class SimCluster {
     await Promise.all(this.nodes.filter(({ number }) => !late.has(number)).map((node) => node.start()));
   }
 
-  /** Lets nodes work, faults happen and nodes join. Resolves when all of that is over and every node is up. */
+  /** Runs the workload, the faults and the joins. Resolves when all of them are over and every node is up. */
   async work(): Promise<void> {
     const { durationMs, faults, joins } = this.scenario;
     const startMs = this.world.nowMs;
@@ -121,7 +121,7 @@ export class SimCluster {
     ]);
   }
 
-  /** Resolves when no call is in progress. */
+  /** Stops the workload. Resolves when no call is in progress. */
   async rest(): Promise<void> {
     this.#source?.stop();
     await Promise.all(this.nodes.map((node) => node.rest()));
@@ -161,7 +161,7 @@ export class SimCluster {
         `route must return the number of a node, 1 to ${this.nodes.length}, got ${shown(number)}`,
       );
     }
-    // A real router knows which nodes are up.
+    // A real router knows which nodes are up, too.
     const node = chosen.isUp ? chosen : this.nodes.find(({ isUp }) => isUp);
     this.requests.count++;
     const outcome = await node?.serve(request.keys);
@@ -173,31 +173,31 @@ export class SimCluster {
     this.requests.found += outcome.found;
   }
 
-  /** Virtual milliseconds. */
+  /** Virtual time in milliseconds. */
   get nowMs(): number {
     return this.world.nowMs;
   }
 
-  /** @internal Drains a node as an operator does. Resolves when it has left, or cannot. */
+  /** @internal Drains a node as an operator does. Resolves when it has left, or has not left in time. */
   drain(node: SimNode, timeoutMs: number): Promise<void> {
     return this.#operator.drain(node, timeoutMs);
   }
 
-  /** @internal Calls `fn` after that much virtual time. */
+  /** @internal Calls `fn` after `delayMs` of virtual time. */
   after(delayMs: number, fn: () => void): void {
     this.world.at(this.world.nowMs + Math.max(0, delayMs), fn);
   }
 
-  /** Resolves after that much virtual time. */
+  /** Resolves after `ms` of virtual time. */
   readonly sleep = (ms: number): Promise<void> => {
     return new Promise((resolve) => this.world.at(this.world.nowMs + ms, resolve));
   };
 }
 
-/** Pages of the larger calls. */
+/** Number of pages of a large call. */
 const CALL_PAGES_COUNT = 64;
 
-/** Bounds of calls that may wait for a disk. */
+/** Bounds of calls that may wait for a disk, in milliseconds. */
 function callBounds(scenario: Scenario): Partial<Record<CallKind, number>> {
   const { shape } = scenario;
   const waitsForDisk = shape.diskPages !== null && shape.config.disk_write !== 'skip';
@@ -212,7 +212,7 @@ function routeBy({ workload, nodes }: Scenario): Route {
   return (request) => router.route(request) + 1;
 }
 
-/** An operator who works on a cluster from outside, as with the command line. */
+/** An operator outside of the cluster, as with the command line. */
 class Operator {
   readonly #world: World;
   readonly #scenario: Scenario;
@@ -224,7 +224,7 @@ class Operator {
     this.#scenario = scenario;
   }
 
-  /** Drains a node. Resolves when it has left, goes down, or after `timeoutMs`. */
+  /** Drains a node. Resolves when it has left, at the latest after twice `timeoutMs`. */
   async drain(node: SimNode, timeoutMs: number): Promise<void> {
     const { store } = node;
     if (store === undefined) return;
@@ -254,15 +254,15 @@ class Operator {
 
 const QUARANTINE_MS = 1_000;
 
-/** One-way messages in which a reader has a page brought into memory, reads it, and lets it go. */
+/** One-way messages with which a reader has a page promoted to memory, reads it and releases it. */
 const PROMOTION_MESSAGES_COUNT = 6;
 
 /**
- * Additional milliseconds until every node has read that many pages of a disk. Each reader, its own node among them,
- * needs a page in memory for itself; at most PROMOTE_POOL_FRACTION of the pool, or one page, is there for readers at a
- * time. With `verify_reads` off, freed memory rests for the whole quarantine, as nothing else keeps pages whole under
- * readers, and at most QUARANTINE_POOL_FRACTION of the pool, or one page, may rest. A reader asks again in pauses: once
- * until the memory is freed, and once when it has rested.
+ * Additional milliseconds until every node has read this many pages of a disk. Each reader, including the disk's own
+ * node, needs a page in memory for itself; at most PROMOTE_POOL_FRACTION of the pool, or one page, is available to
+ * readers at a time. With `verify_reads` off, freed memory stays in quarantine for the full time, because nothing else
+ * protects pages that are being read, and at most QUARANTINE_POOL_FRACTION of the pool, or one page, may be in
+ * quarantine. A reader asks again after pauses: once until the memory is freed, and once when its quarantine is over.
  */
 function promotingMs({ shape, network, nodes }: Scenario, pages: number): number {
   if (shape.diskPages === null) return 0;
@@ -273,12 +273,12 @@ function promotingMs({ shape, network, nodes }: Scenario, pages: number): number
   return pages * nodes * (sendingMs + (quarantineMs + 2 * PROMOTE_RETRY_MAX_MS) / placesOf(QUARANTINE_POOL_FRACTION));
 }
 
-/** Reads that come too late are repeated, and may leave the link with much that nobody waits for any more. */
+/** Factor for repetitions: reads that come too late are repeated, and leave data on the link that nothing waits for. */
 const TRANSFERS_COUNT = 6;
 
 /**
- * Additional milliseconds until every node has found that many pages: see {@link promotingMs}, and the time in which
- * one node, which may have all of them, can send them to all others.
+ * Additional milliseconds until every node has found this many pages: {@link promotingMs}, plus the time in which one
+ * node, which may have all of them, can send them to all others.
  */
 export function searchingMs(scenario: Scenario, pages: number): number {
   const { shape, network, nodes } = scenario;

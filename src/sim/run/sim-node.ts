@@ -11,13 +11,13 @@ import { nodeName, storageConfig } from './node-settings.js';
 import { type RequestOutcome, RequestServing } from './requests.js';
 import type { SimCluster } from './sim-cluster.js';
 
-/** Pages of all calls of a node at a time. */
+/** Most pages in all calls of a node at a time. */
 const SLOTS_COUNT = 256;
-/** Milliseconds until a node is started again that failed to start or ended by itself. */
+/** Milliseconds between two attempts to start a node. */
 const RESTART_AFTER_MS = 1_000;
-/** Number of consecutive failed starts without a reason after which the run is given up. */
+/** Number of consecutive starts that may fail without an explaining fault before the run is given up. */
 const FAILED_STARTS_MAX_COUNT = 10;
-/** Milliseconds after which nothing of a closed store may be left. */
+/** Milliseconds after which nothing may be left of a closed store. */
 const CLOSED_AFTER_MS = 100;
 
 /** The parts that exist while a node is up. */
@@ -28,24 +28,24 @@ export interface SimNodeRunning {
   readonly checked: CheckedStore;
   readonly calls: MixedCalls | undefined;
   readonly serving: RequestServing;
-  /** The list of its pages that a router keeps; undefined for traces, whose pages are too many. */
+  /** A router's list of the node's pages; undefined for traces, which have too many pages. */
   readonly followed: FollowedPages | undefined;
 }
 
-/** One node of a simulated cluster: a process on a host, with a store and its callers, started again and again. */
+/** One node of a simulated cluster: a process on a host, with a store and its callers. It may be started many times. */
 export class SimNode {
   readonly number: number;
   readonly host: SimHost;
   /** Number of starts so far. */
   starts = 0;
-  /** Number of the last starts that failed without a reason. */
+  /** Number of consecutive starts that failed without an explaining fault. */
   #failedStarts = 0;
   readonly #cluster: SimCluster;
   readonly #frozen: { readonly fromMs: number; toMs: number }[] = [];
   #process: SimProcess | undefined;
   #running: SimNodeRunning | undefined;
   #isWorking = false;
-  /** Number of the node's present life. An outcome with another number belongs to an earlier life. */
+  /** Number of the node's current life. An outcome with another number belongs to an earlier life. */
   #life = 0;
   #starting: Promise<void> | undefined;
   /** Resolves when a close in progress is over: true if the process was killed meanwhile. */
@@ -83,11 +83,11 @@ export class SimNode {
   }
 
   /**
-   * Starts the node until it is up. Resolves then, or when the node is killed meanwhile; rejects when starting is given
-   * up.
+   * Starts the node, if necessary repeatedly. Resolves when it is up, or has been killed meanwhile; rejects after too
+   * many failed starts.
    */
   start(): Promise<void> {
-    // A node that closes has its ports until its process has ended.
+    // A closing node keeps its ports until its process has ended.
     if (this.#closing !== undefined) {
       return this.#closing.then((wasKilled) => (wasKilled ? undefined : this.start()));
     }
@@ -114,7 +114,7 @@ export class SimNode {
     this.#end();
   }
 
-  /** Closes the store as a program does, and ends the process. Checks what is left then. */
+  /** Closes the store as a program does, checks that nothing is left of it, and ends the process. */
   async close(): Promise<void> {
     const running = this.#running;
     if (running === undefined) return this.kill();
@@ -123,7 +123,7 @@ export class SimNode {
     await this.#closing;
   }
 
-  /** Stops the process until {@link thaw}, while time goes on. */
+  /** Freezes the process until {@link thaw}; virtual time continues. */
   freeze(): void {
     this.#process?.stop();
     this.stands();
@@ -135,7 +135,7 @@ export class SimNode {
     this.goesOn();
   }
 
-  /** Notes that the process stands still: its time does not count from now on. */
+  /** Notes that the process is frozen: the time of its calls does not count from now on. */
   stands(): void {
     this.#frozen.push({ fromMs: this.#cluster.nowMs, toMs: Number.POSITIVE_INFINITY });
   }
@@ -146,7 +146,7 @@ export class SimNode {
     if (last !== undefined) last.toMs = Math.min(last.toMs, this.#cluster.nowMs);
   }
 
-  /** Milliseconds since then in which the process stood still. */
+  /** Milliseconds since `sinceMs` for which the process was frozen. */
   frozenMs(sinceMs: number): number {
     const { nowMs } = this.#cluster;
     return this.#frozen.reduce((sum, { fromMs, toMs }) => {
@@ -161,7 +161,7 @@ export class SimNode {
     if (calls !== undefined) void process?.run(() => calls.start());
   }
 
-  /** Resolves when no call of the workload is in progress. */
+  /** Stops the workload. Resolves when none of its calls is in progress. */
   async rest(): Promise<void> {
     this.#isWorking = false;
     const running = this.#running;
@@ -275,7 +275,7 @@ export class SimNode {
     return { id, process, store, checked, calls, serving, followed };
   }
 
-  /** Waits for `work`, and reports an error of it as a violation. Always resolves. */
+  /** Waits for `work`, and reports an error of it as a violation. Never rejects. */
   async #whileAlive(work: Promise<void>): Promise<void> {
     try {
       await work;

@@ -1,60 +1,54 @@
 /** Requirements of a kind of fault, and how random scenarios draw it. */
 interface FaultKindShape {
-  /**
-   * Group of the kind; a node has at most one fault of each group at a time, and so has the source of addresses, which
-   * is no node.
-   */
+  /** Group of the kind. A node has at most one fault of each group at a time, and so does the source of addresses. */
   readonly group: 'process' | 'network' | 'disk' | 'clock' | 'source';
-  /** Relative frequency with which it is drawn. */
+  /** Relative frequency in random scenarios. */
   readonly weight: number;
   readonly durationMs: readonly [least: number, most: number];
   /** Range of `amount`, drawn evenly on a logarithmic scale. */
   readonly amount?: readonly [least: number, most: number];
-  /** Whether the fault is between `nodes` and `peers`, or between a node and all others. */
+  /** Peers of the fault: all `others`, or `some` of them; undefined: it has none. */
   readonly peers?: 'others' | 'some';
   readonly needs?: 'disk' | 'source';
 }
 
 /** All kinds of faults. Each comment names the unit of `amount`. */
 export const FAULT_KINDS = {
-  /** The process is killed, and started again at the end with the same name, ports and disk. */
+  /** The process is killed, and restarted at the end with the same name, ports and disk. */
   kill: { group: 'process', weight: 4, durationMs: [200, 8_000] },
-  /** The host loses power with all of its processes: unflushed data of its disk is lost, torn or in another order. */
+  /** The host loses power with all of its processes: unflushed data of its disk is lost, torn or reordered. */
   power: { group: 'process', weight: 3, durationMs: [500, 8_000] },
   /** The host is replaced: it starts again with empty disks. */
   replace: { group: 'process', weight: 1, durationMs: [500, 8_000] },
   /** Several hosts lose power at once. */
   rack: { group: 'process', weight: 1, durationMs: [500, 6_000], peers: 'some' },
-  /** The store is closed as a program closes it, and started again. */
+  /** The store is closed as a program closes it, and restarted. */
   restart: { group: 'process', weight: 2, durationMs: [50, 2_000] },
-  /**
-   * The node is drained as by `meshcache drain`, closed when it has left or after `amount` milliseconds, and started
-   * again.
-   */
+  /** The node is drained as by `meshcache drain` with a timeout of `amount` milliseconds, closed, and restarted. */
   drain: { group: 'process', weight: 1, durationMs: [50, 2_000], amount: [500, 4_000] },
-  /** The process stands still, for shorter and for longer than other members wait. */
+  /** The process is frozen, for shorter or for longer than other members wait. */
   freeze: { group: 'process', weight: 3, durationMs: [200, 9_000] },
-  /** The host stands still with its kernel and its monotonic clock, like a virtual machine that is moved. */
+  /** The host is frozen with its kernel and its monotonic clock, like a virtual machine that is migrated. */
   sleep: { group: 'process', weight: 1, durationMs: [200, 9_000] },
   /** Each event of the host's programs takes `amount` microseconds. */
   busy: { group: 'process', weight: 1, durationMs: [1_000, 5_000], amount: [100, 5_000] },
-  /** The host has no memory for the pool of a new process. The process is killed, and tries again at the end. */
+  /** The host has no memory for the pool of a new process. The process is killed, and can start again at the end. */
   memory: { group: 'process', weight: 1, durationMs: [500, 4_000] },
-  /** Nothing passes between the host and all others. */
+  /** No messages pass between the host and all others. */
   isolate: { group: 'network', weight: 2, durationMs: [300, 6_000] },
-  /** Nothing passes between these hosts and the others. */
+  /** No messages pass between these hosts and the others. */
   partition: { group: 'network', weight: 3, durationMs: [500, 9_000], peers: 'others' },
-  /** The host does not receive from some others, which do receive from it. */
+  /** The host receives nothing from some others, but can send to them. */
   oneway: { group: 'network', weight: 2, durationMs: [500, 6_000], peers: 'some' },
-  /** `amount` percent of the messages to and from the host are late, as TCP repeats lost ones. */
+  /** `amount` percent of the messages to and from the host are late, because TCP retransmits lost ones. */
   loss: { group: 'network', weight: 2, durationMs: [1_000, 6_000], amount: [1, 25] },
   /** All messages to and from the host are `amount` milliseconds late. */
   delay: { group: 'network', weight: 2, durationMs: [1_000, 6_000], amount: [5, 800] },
-  /** The host's network carries `amount` bytes a second. */
+  /** The host's network carries `amount` bytes per second. */
   slow: { group: 'network', weight: 2, durationMs: [1_000, 6_000], amount: [200, 200_000] },
-  /** The present connections of the host stay open, but nothing passes through them. */
+  /** The host's open connections stay open, but nothing passes through them. */
   stall: { group: 'network', weight: 2, durationMs: [500, 6_000] },
-  /** The present connections of the host are reset after `amount` bytes. */
+  /** The host's open connections are reset after `amount` bytes. */
   reset: { group: 'network', weight: 2, durationMs: [300, 3_000], amount: [1, 100_000] },
   /** The host refuses new connections. */
   refuse: { group: 'network', weight: 1, durationMs: [300, 3_000] },
@@ -68,28 +62,28 @@ export const FAULT_KINDS = {
   /** `amount` bits of the disk's files flip. */
   bitrot: { group: 'disk', weight: 2, durationMs: [0, 0], amount: [1, 200], needs: 'disk' },
   /**
-   * The wall clock jumps by `amount` milliseconds, back or forth, and stays so: several jumps are not so far that its
-   * node is refused.
+   * The wall clock jumps back or forward by `amount` milliseconds and stays there. Even several jumps together are not
+   * so far that the node is refused.
    */
   clockjump: { group: 'clock', weight: 2, durationMs: [0, 0], amount: [500, 60_000] },
-  /** Both clocks are fast or slow by `amount` parts in a million. */
+  /** Both clocks run fast or slow by `amount` parts per million. */
   clockdrift: { group: 'clock', weight: 1, durationMs: [2_000, 20_000], amount: [10, 50_000] },
-  /** The wall clock stands still. */
+  /** The wall clock stops. */
   clockstop: { group: 'clock', weight: 1, durationMs: [500, 10_000] },
-  /** DNS answers with an error; the port of etcd refuses, and its watches end. */
+  /** DNS answers with an error; the port of etcd refuses connections, and its watches end. */
   sourcedown: { group: 'source', weight: 3, durationMs: [500, 12_000], needs: 'source' },
   /** DNS or etcd does not answer. */
   sourcesilent: { group: 'source', weight: 3, durationMs: [500, 12_000], needs: 'source' },
-  /** DNS knows no records; etcd has lost all its data at the beginning. */
+  /** DNS has no records; etcd loses all its data at the beginning. */
   sourcewipe: { group: 'source', weight: 2, durationMs: [500, 8_000], needs: 'source' },
-  /** DNS has records of dead hosts only; at the end, etcd is restarted with the data that it had at the beginning. */
+  /** DNS has only records of dead hosts; etcd is restarted at the end with the data that it had at the beginning. */
   sourceold: { group: 'source', weight: 2, durationMs: [500, 12_000], needs: 'source' },
 } as const satisfies Record<string, FaultKindShape>;
 
 /** Name of a kind of fault. */
 export type FaultKind = keyof typeof FAULT_KINDS;
 
-/** A kind's shape, its optional parts included. */
+/** The shape of a kind, including its optional parts. */
 export function shapeOf(kind: FaultKind): FaultKindShape {
   return FAULT_KINDS[kind];
 }
@@ -99,7 +93,7 @@ export const NODE_FAULT_KINDS = (Object.keys(FAULT_KINDS) as FaultKind[]).filter
   (kind) => shapeOf(kind).group !== 'source',
 );
 
-/** Faults after which a node is another process. */
+/** Faults after which a node runs as another process. */
 export const RESTARTS: ReadonlySet<FaultKind> = new Set([
   'kill',
   'power',
@@ -111,8 +105,8 @@ export const RESTARTS: ReadonlySet<FaultKind> = new Set([
 ]);
 
 /**
- * A fault of nodes from `atMs` on. Nodes are numbers from 1; a fault of hosts affects the nodes' hosts, and one of the
- * source has none.
+ * A fault from `atMs` on. Nodes are numbers from 1. A fault of hosts affects the hosts of these nodes, and a fault of
+ * the source has no nodes.
  */
 export interface Fault {
   readonly kind: FaultKind;

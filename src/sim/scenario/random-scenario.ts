@@ -6,31 +6,31 @@ import { FAULT_KINDS, type Fault, type FaultKind, type Join, NODE_FAULT_KINDS, s
 import { hasSource, hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
 import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';
 
-/** Properties that are given and not drawn. */
+/** Properties that are given instead of drawn. */
 export interface RandomScenarioOptions {
   /** Milliseconds of the workload; default: 8 to 30 s, random. */
   readonly durationMs?: number;
   /** Number of nodes; default: 2 to 6, rarely more. */
   readonly nodes?: number;
-  /** Kinds of faults; default: all, or a random part of them. */
+  /** Kinds of faults; default: all, or a random subset. */
   readonly kinds?: readonly FaultKind[];
 }
 
 /**
- * Milliseconds at the beginning and the end of a run without faults: at first there is nothing to lose, and at the end
- * no time to notice.
+ * Milliseconds without faults at the beginning and the end of a run: at first there is nothing to lose, and at the end
+ * there is no time to notice a fault.
  */
 const QUIET_MS = 500;
 /**
- * Pages of a pool that quotas leave to namespaces without one. Through fewer, all pages that a storage node has on its
- * disk do not find their way to all other nodes in the time that a run waits for them.
+ * Pages of a pool that quotas leave to namespaces without one. With fewer, other nodes could not read all pages on a
+ * storage node's disk in the time that a run waits for them.
  */
 const OTHERS_POOL_PAGES = 8;
-/** Makes the seed of the quotas another one than that of the rest. */
+/** Changes the seed, so that quotas are drawn separately. */
 const QUOTAS_SEED = 0x5eed_0001;
-/** Makes the seed of where nodes find each other another one than that of the rest. */
+/** Changes the seed, so that the source of addresses is drawn separately. */
 const SOURCE_SEED = 0x5eed_0002;
-/** Milliseconds that a node which was down gets to recover before the next fault of the group. */
+/** Milliseconds after a fault in which no other of its group begins, so that a node which was down can recover. */
 const RETURN_MS = 2_500;
 
 /** A random scenario; the same seed gives the same one. */
@@ -51,8 +51,8 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
 }
 
 /**
- * The scenario, for some seeds with nodes that find each other by DNS or etcd, which have faults of their own. Drawn
- * apart, so that all else stays.
+ * For some seeds, lets nodes find each other by DNS or etcd, which have faults of their own. Drawn separately, so that
+ * everything else stays the same.
  */
 function withSource(scenario: Scenario, kinds: readonly FaultKind[]): Scenario {
   const draw = new Draw(scenario.seed ^ SOURCE_SEED);
@@ -63,7 +63,7 @@ function withSource(scenario: Scenario, kinds: readonly FaultKind[]): Scenario {
   return { ...scenario, shape, faults: faults.sort((a, b) => a.atMs - b.atMs) };
 }
 
-/** The scenario, one time of three with pools that outlive their processes, drawn apart as well. */
+/** For one seed in three, lets pools outlive their processes. Drawn separately, so that all else stays the same. */
 function withKeptPools(scenario: Scenario): Scenario {
   const { seed, shape } = scenario;
   return below(forkedRandom(seed, 'kept pools'), 3) > 0
@@ -71,18 +71,18 @@ function withKeptPools(scenario: Scenario): Scenario {
     : { ...scenario, shape: { ...shape, keepsPools: true } };
 }
 
-/** The scenario, one time of three with nodes that soon forget what was removed, drawn apart as well. */
+/** For one seed in three, lets nodes soon forget removals. Drawn separately, so that all else stays the same. */
 function withFewRemovals(scenario: Scenario): Scenario {
   const { seed, shape, workload } = scenario;
-  // A pinned page goes, too, when it may be outdated.
+  // A page that may be outdated is dropped even if it is pinned.
   if (workload.kind === 'mixed' && workload.pinEveryMs > 0) return scenario;
   const removalsMaxKeys = [0, 0, 0, 0, 2, 8][below(forkedRandom(seed, 'removals'), 6)] as number;
   return removalsMaxKeys === 0 ? scenario : { ...scenario, shape: { ...shape, removalsMaxKeys } };
 }
 
 /**
- * The scenario, half of the time with calls that pin pages. They are drawn apart from all else, which stays as it was
- * without them.
+ * For three of five seeds, adds calls that pin pages to a mixed workload. Drawn separately, so that everything else
+ * stays the same.
  */
 function withPins(scenario: Scenario): Scenario {
   const { seed, workload, shape } = scenario;
@@ -94,7 +94,7 @@ function withPins(scenario: Scenario): Scenario {
   return { ...scenario, workload: { ...workload, pinEveryMs }, shape: { ...shape, config } };
 }
 
-/** The scenario, now and then with nodes that take the pages of the others. They are drawn apart from all else. */
+/** For one seed in four, makes some nodes storage nodes. Drawn separately, so that all else stays the same. */
 function withStorage(scenario: Scenario): Scenario {
   const { seed, nodes, shape } = scenario;
   const random = forkedRandom(seed, 'storage');
@@ -106,7 +106,7 @@ function withStorage(scenario: Scenario): Scenario {
   return { ...scenario, shape: { ...shape, storageNodes, config } };
 }
 
-/** The scenario with faults of these kinds, drawn by its seed, in place of its own. */
+/** The scenario with faults of these kinds, drawn by its seed, instead of its own. */
 export function withRandomFaults(scenario: Scenario, kinds: readonly FaultKind[]): Scenario {
   return { ...scenario, faults: drawFaults(new Draw(scenario.seed), scenario, kinds) };
 }
@@ -117,7 +117,7 @@ class Draw {
 
   constructor(seed: number) {
     this.#random = seededRandom(seed);
-    // The first numbers of consecutive seeds are alike.
+    // The first numbers of consecutive seeds are similar.
     this.#random.u32();
   }
 
@@ -144,7 +144,7 @@ class Draw {
     return taken;
   }
 
-  /** A value drawn evenly on a logarithmic scale, if there is room for it. */
+  /** A value drawn evenly on a logarithmic scale, or on a linear one if `least` is 0. */
   between([least, most]: readonly [number, number]): number {
     const unit = this.unit();
     return least > 0 ? least * (most / least) ** unit : least + (most - least) * unit;
@@ -153,7 +153,7 @@ class Draw {
 
 function drawShape(draw: Draw, nodes: number): Shape {
   const pageBytes = draw.of([64, 256, 1024, 1024, 4096, 1000]);
-  // Pools that keep nothing, pools that hold everything, and sizes between.
+  // Pools that keep almost nothing, pools that hold everything, and sizes in between.
   const poolPages = draw.of([4, 8, 24, 64, 64, 150, 400]);
   const all = Array.from({ length: nodes }, (_, i) => i + 1);
   const config: Record<string, string | number | boolean> = {};
@@ -182,21 +182,19 @@ function drawShape(draw: Draw, nodes: number): Shape {
   };
 }
 
-/**
- * The shape with quotas for the namespace of some workloads; they are drawn apart, so that they change nothing else.
- */
+/** Adds quotas for the namespace of some workloads. Drawn separately, so that everything else stays the same. */
 function withQuotas(shape: Shape, workload: Workload, seed: number): Shape {
   const [tag] = workload.kind === 'mixed' ? workload.namespaces : [];
   const draw = new Draw(seed ^ QUOTAS_SEED);
   if (tag === undefined || draw.oneIn(4)) return shape;
   const max = draw.of([0.1, 0.3, 0.5, 1]);
-  // Pages of other namespaces that are on a disk need some of its pool to be read from other nodes.
+  // On a disk, pages of other namespaces need some of the pool to be read by other nodes.
   const min = Math.min(max * draw.of([0, 0.5, 1]), Math.max(0, 1 - OTHERS_POOL_PAGES / shape.poolPages));
   const quotas = { [tag]: { min, max, max_disk: draw.of([max, 1]) } };
   return { ...shape, config: { ...shape.config, namespace_quotas: JSON.stringify(quotas) } };
 }
 
-/** The shape, every third time with zones; they are drawn apart, so that they change nothing else. */
+/** For one seed in three, adds zones. Drawn separately, so that all else stays the same. */
 function withZones(shape: Shape, seed: number): Shape {
   const random = forkedRandom(seed, 'zones');
   return below(random, 3) === 0 ? { ...shape, zones: 2 + below(random, 2) } : shape;
@@ -208,7 +206,7 @@ function drawNetwork(draw: Draw, { config }: Shape): NetworkSettings {
   const bytesPerS = draw.of([1e6, 1e8, 3e9, 3e9]);
   return {
     latencyMs,
-    // Without checksums a read that takes longer than half of the quarantine is a miss, however often it is repeated.
+    // Without checksums, a read that takes longer than half of the quarantine is a miss, however often it is repeated.
     bytesPerS: config.verify_reads === false ? Math.max(bytesPerS, 1e8) : bytesPerS,
     // On a slow network, the tail of the latencies would be longer than any deadline.
     tailProbability: latencyMs > 1 ? Math.min(tailProbability, 0.001) : tailProbability,
@@ -247,7 +245,7 @@ function drawJoins(draw: Draw, nodes: number, durationMs: number): Join[] {
   return [{ atMs: Math.round(durationMs * draw.unit() * 0.6), nodes: late }];
 }
 
-/** All of the kinds, or a few: many faults of one kind strain what many kinds would only touch. */
+/** All kinds, a few, or none. Many faults of one kind reveal problems that a mix of all kinds would hardly touch. */
 function drawKinds(draw: Draw): readonly FaultKind[] {
   if (draw.oneIn(10)) return [];
   return draw.oneIn(2) ? NODE_FAULT_KINDS : draw.some(NODE_FAULT_KINDS, 1 + draw.below(4));
@@ -305,7 +303,7 @@ function drawKind(draw: Draw, kinds: readonly FaultKind[]): FaultKind {
   }) as FaultKind;
 }
 
-/** Whether one of the hosts has a fault that excludes this one. */
+/** Whether one of the hosts, or the source, has a fault that excludes this one. */
 function isBusy(scenario: Scenario, fault: Fault, before: readonly Fault[]): boolean {
   const hosts = new Set(fault.nodes.map((node) => hostOf(scenario, node)));
   const isOfSource = shapeOf(fault.kind).group === 'source';
@@ -317,7 +315,9 @@ function isBusy(scenario: Scenario, fault: Fault, before: readonly Fault[]): boo
   );
 }
 
-/** A node that is started while its disk is full or fails refuses to start, and rightly so. */
+/**
+ * Whether two faults exclude each other. Process and disk faults do: a node may not start on a full or failing disk.
+ */
 function excludes(a: FaultKind, b: FaultKind): boolean {
   const groups = [shapeOf(a).group, shapeOf(b).group];
   return groups[0] === groups[1] || (groups.includes('process') && groups.includes('disk'));

@@ -14,19 +14,17 @@ export interface Shape {
   readonly diskPages: number | null;
   /** Nodes with a disk tier if `diskPages` is not null; default: all. */
   readonly diskNodes?: readonly number[];
-  /** The hosts are in this many zones, one after the other; default: nodes have no zone. */
+  /** Number of zones, to which the hosts are assigned in turn; default: nodes have no zone. */
   readonly zones?: number;
   /** Whether every pool outlives its process (`pool_path`), until its host loses power; default: no. */
   readonly keepsPools?: boolean;
-  /**
-   * Removed keys that a directory shard remembers in each generation; default: as many as those that are not simulated.
-   */
+  /** Removed keys that a directory shard remembers in each generation; default: as many as outside of simulations. */
   readonly removalsMaxKeys?: number;
   /** Nodes with `role: storage`; default: none. The others have the write policy of `config`. */
   readonly storageNodes?: readonly number[];
   /** Further settings of each node, by the keys of `MeshCacheConfig`: `eviction_policy`, `promote_hot_reads`, … */
   readonly config: Readonly<Record<string, string | number | boolean>>;
-  /** Number of nodes that are listed as discovery addresses, from the first on. */
+  /** Number of nodes whose addresses are listed for discovery, from node 1 on. */
   readonly listedMasters: number;
   /** Where nodes find each other; default: `list`, the addresses of the listed masters. */
   readonly discovery?: 'list' | 'dns' | 'etcd';
@@ -34,9 +32,9 @@ export interface Shape {
 
 /** The network between the hosts. */
 export interface NetworkSettings {
-  /** Milliseconds from one host to another, one way. */
+  /** One-way latency between two hosts, in milliseconds. */
   readonly latencyMs: number;
-  /** Bytes a second of every host in each direction. */
+  /** Bandwidth of every host in each direction, in bytes per second. */
   readonly bytesPerS: number;
   /** Probability that a message takes several times as long. */
   readonly tailProbability: number;
@@ -46,7 +44,7 @@ export interface NetworkSettings {
 export interface Scenario {
   readonly seed: number;
   readonly nodes: number;
-  /** Number of nodes on each host; every node is a process of its own. */
+  /** Number of nodes on each host, each in its own process. */
   readonly ranksPerHost: number;
   readonly shape: Shape;
   readonly network: NetworkSettings;
@@ -54,7 +52,7 @@ export interface Scenario {
   readonly durationMs: number;
   readonly workload: Workload;
   readonly faults: readonly Fault[];
-  /** Nodes that join later; the others start at once, at 0. */
+  /** Nodes that join later; all others start at time 0. */
   readonly joins: readonly Join[];
   /** Milliseconds after the last fault in which every page must be found from every node. */
   readonly settleMs: number;
@@ -118,7 +116,7 @@ export function hasDisk({ shape }: Scenario, node: number): boolean {
   return shape.diskPages !== null && (shape.diskNodes?.includes(node) ?? true);
 }
 
-/** Whether nodes find each other by a name service or a registry. */
+/** Whether nodes find each other by DNS or etcd. */
 export function hasSource({ shape }: Scenario): boolean {
   return (shape.discovery ?? 'list') !== 'list';
 }
@@ -148,7 +146,7 @@ const WORKLOADS: { readonly [Kind in Workload['kind']]: Workload } = {
 const FAULT_NAMES = ['kind', 'atMs', 'durationMs', 'nodes', 'peers', 'amount'];
 const DISCOVERIES = ['list', 'dns', 'etcd'];
 const JOIN_NAMES = ['atMs', 'nodes'];
-/** Settings that follow from other parts of a scenario. */
+/** Settings that are determined by other parts of a scenario. */
 const OWN_SETTINGS = [
   'discovery_addr',
   'node_id',
@@ -164,7 +162,7 @@ const OWN_SETTINGS = [
   'role',
 ];
 
-/** Throws `ArgumentError` for an invalid scenario. It may have been read from a file, and be anything. */
+/** Throws `ArgumentError` for an invalid scenario, which may come from a file and have any form. */
 function checkScenario(scenario: Scenario): void {
   const { seed, nodes, ranksPerHost, shape, network, durationMs, settleMs, workload, faults, joins } = scenario;
   checkWhole('seed', seed, 0);
@@ -181,7 +179,7 @@ function checkScenario(scenario: Scenario): void {
   for (const fault of faults) checkFault(fault, nodes);
 }
 
-/** Throws `ArgumentError` for names that are not in `known`: a misspelt one would change nothing. */
+/** Throws `ArgumentError` for names that are not in `known`, because a misspelt name would have no effect. */
 function checkNames(part: string, given: unknown, known: readonly string[]): void {
   check(part, given, typeof given === 'object' && given !== null && !Array.isArray(given), 'an object');
   for (const name of Object.keys(given as object)) check(part, name, known.includes(name), known.join(', '));

@@ -3,27 +3,30 @@ import type { PlacementRouting } from '../../core/index.js';
 /** Random calls of all kinds, from every node. */
 export interface MixedWorkload {
   readonly kind: 'mixed';
-  /** Loops of calls on every node. */
+  /** Number of concurrent loops of calls on every node. */
   readonly callers: number;
   /** Longest pause between two calls of a loop, in milliseconds. */
   readonly pauseMaxMs: number;
-  /** Number of named entries that only one node sets, for each node. Entries that every node overwrites follow. */
+  /** Number of named entries of each node that only this node sets. */
   readonly ownKeys: number;
+  /** Number of named entries that every node overwrites. */
   readonly namedKeys: number;
-  /** Number of computed pages that every node sets. Keys that are set in both ways follow. */
+  /** Number of computed pages that every node sets. */
   readonly computedKeys: number;
+  /** Number of keys that are set in both ways. */
   readonly mixedKeys: number;
   readonly batchMaxPages: number;
-  /** One call of that many is a delete; clears follow. 0: none. */
+  /** One of this many calls is a delete; 0: none. */
   readonly deleteOneIn: number;
+  /** One of this many calls is a clear; 0: none. */
   readonly clearOneIn: number;
-  /** Mean milliseconds between two calls that pin or unpin pages, on every node. 0: none. */
+  /** Mean milliseconds between two calls that pin or unpin pages, on every node; 0: none. */
   readonly pinEveryMs: number;
-  /** Share of the calls that set. */
+  /** Share of the calls that set pages. */
   readonly setShare: number;
-  /** Share of the reads that go to the first few keys. */
+  /** Share of all chosen keys that are among the first few of their kind. */
   readonly hotShare: number;
-  /** Tags of further namespaces, which must not mix. */
+  /** Tags of additional namespaces, whose pages must stay separate. */
   readonly namespaces: readonly string[];
 }
 
@@ -31,7 +34,7 @@ export interface MixedWorkload {
 export interface ConversationWorkload {
   readonly kind: 'conversations';
   readonly routing: PlacementRouting;
-  /** New conversations a second, at random times. */
+  /** New conversations per second, at random times. */
   readonly startsPerS: number;
   /** Mean number of turns of a conversation. */
   readonly turns: number;
@@ -58,7 +61,7 @@ export interface TraceWorkload {
   readonly kind: 'trace';
   readonly requests: readonly TraceRequest[];
   readonly routing: PlacementRouting;
-  /** Factor by which the trace is played faster. */
+  /** Factor by which the trace is sped up. */
   readonly speed: number;
   readonly computeMsPerPage: number;
 }

@@ -3,38 +3,38 @@ import type { SimConnection } from './network/sim-connection.js';
 import type { SimHost } from './sim-host.js';
 import type { World } from './world.js';
 
-/** One fault as plain data. A list of them is a plan that can be stored, shortened and run again. */
+/** One fault as plain data. A list of faults is a plan that can be stored, shortened and run again. */
 export interface Fault {
   /** Virtual milliseconds at which the fault begins. */
   readonly atMs: number;
   readonly kind: FaultKind;
-  /** Names of hosts; `rack:NAME` is every host of a rack. Unknown names are left out. */
+  /** Names of hosts; `rack:NAME` is every host of a rack. Unknown names are ignored. */
   readonly targets: readonly string[];
   /** The other side of a network fault; default: all other hosts. */
   readonly peers?: readonly string[];
-  /** Milliseconds until the fault is over; without it, never. */
+  /** Milliseconds until the fault ends; undefined: it does not end. */
   readonly durationMs?: number;
-  /** Amount in the unit that {@link FAULT_KINDS} names. */
+  /** Amount in the unit given in {@link FAULT_KINDS}. */
   readonly amount?: number;
 }
 
-/** Kinds of faults. Each value is the meaning and the default of `amount`; it is empty for a kind without one. */
+/** Kinds of faults. Each value is the unit and the default of `amount`, and is empty for a kind without one. */
 export const FAULT_KINDS = {
-  /** Processes are killed, and started again at the end. */
+  /** Processes are killed, and restarted at the end. */
   kill: '',
-  /** The power fails; at the end the hosts start with the data that their disks have kept. */
+  /** The power fails; at the end the hosts restart with the data that their disks have kept. */
   crash: '',
-  /** The power fails, and at the end the hosts start with empty disks. */
+  /** The power fails; at the end the hosts restart with empty disks. */
   replace: '',
-  /** Processes stand still while their kernels go on. */
+  /** Processes are stopped while their kernels continue. */
   stop: '',
-  /** Hosts stand still, kernel and all. */
+  /** Hosts are frozen, including their kernels. */
   freeze: '',
-  /** Hosts stand still like in `freeze`, and their monotonic clocks, too. */
+  /** Hosts are frozen like in `freeze`, and so are their monotonic clocks. */
   sleep: '',
   /** Every event of a program takes longer. */
   slow: 'milliseconds (1)',
-  /** Nothing passes between targets and peers, in both directions. */
+  /** No messages pass between targets and peers, in either direction. */
   partition: '',
   /** The targets receive nothing from the peers, but can send. */
   deaf: '',
@@ -42,40 +42,40 @@ export const FAULT_KINDS = {
   mute: '',
   /** Messages between targets and peers take longer. */
   delay: 'milliseconds (20)',
-  /** Messages are lost with this probability, and sent again later. */
+  /** Messages are lost with this probability, and retransmitted later. */
   loss: 'probability (0.05)',
   /** A link between a target and a peer has this bandwidth. */
   throttle: 'bytes a second (1 MiB)',
-  /** Nothing more arrives on the present connections. */
+  /** Nothing more arrives on the open connections. */
   stall: '',
-  /** The present connections end with a reset, after this many more bytes in one direction. */
+  /** The open connections end with a reset, after this many more bytes in one direction. */
   reset: 'bytes (0: at once)',
   /** Targets refuse new connections. */
   refuse: '',
-  /** Wall clocks jump forward, or back. */
+  /** Wall clocks jump forward or back. */
   'clock-jump': 'milliseconds (60000)',
-  /** Clocks are fast, or slow. */
+  /** Clocks run fast or slow. */
   'clock-drift': 'parts in a million (500)',
-  /** Wall clocks stand still. */
+  /** Wall clocks stop. */
   'clock-stop': '',
   'disk-full': '',
   'disk-read-only': '',
   'disk-slow': 'factor (100)',
   /** Reads and writes fail with this probability. */
   'disk-errors': 'probability (0.1)',
-  /** Flushes fail with this probability; a crash loses their data. */
+  /** Flushes fail with this probability, and a crash then loses their data. */
   'disk-flush-errors': 'probability (0.5)',
   /** Bits of the disk's data flip. */
   'disk-rot': 'bits (8)',
-  /** No more memory than this for pages. */
+  /** Memory for pages is limited to this amount. */
   memory: 'bytes (0)',
-  /** The name service answers with an error, or not at all, whatever the targets. */
+  /** The name service answers with an error (`names-silent`: not at all), whatever the targets. */
   'names-down': '',
   'names-silent': '',
-  /** The port of etcd refuses, or etcd stands still, whatever the targets. */
+  /** The port of etcd refuses connections (`etcd-silent`: etcd does not answer), whatever the targets. */
   'etcd-down': '',
   'etcd-silent': '',
-  /** The data of etcd are gone. */
+  /** etcd loses its data. */
   'etcd-wipe': '',
 } as const;
 
@@ -215,8 +215,8 @@ const EFFECTS: Readonly<Record<FaultKind, Effect>> = {
 };
 
 /**
- * Begins a fault now, whatever its `atMs`, and ends it when its duration is over. If faults of one kind overlap on a
- * host, the last to end ends them.
+ * Begins a fault now, regardless of its `atMs`, and ends it when its duration is over. If faults of one kind with the
+ * same targets and peers overlap, all of them last until the last one ends.
  */
 export function applyFault(world: World, fault: Fault): void {
   const hosts = hostsOf(world, fault.targets);
@@ -234,9 +234,11 @@ export function scheduleFaults(world: World, faults: readonly Fault[]): void {
   for (const fault of faults) world.at(fault.atMs, () => applyFault(world, fault));
 }
 
-/** Counts a fault as active. The result ends that, and tells whether it was the last of its kind and targets. */
+/**
+ * Counts a fault as active. The returned function ends that, and tells whether it was the last of its kind and targets.
+ */
 function overlaps(world: World, { kind, targets, peers = [] }: Fault, hosts: readonly SimHost[]): () => boolean {
-  // Rules between hosts add up, and each is removed by itself.
+  // Rules between hosts add up, and each is removed separately.
   if (hosts.length === 0 || kind in TROUBLES) return () => true;
   const key = [kind, ...targets, ...peers].join(' ');
   const { faultsUnderWay } = world;

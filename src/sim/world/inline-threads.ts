@@ -3,8 +3,8 @@ import type { MessageEnd, Thread, ThreadProgram, Threads } from '../../base/envi
 
 /**
  * Threads whose programs run on the calling thread, in turns of `clock`. One message arrives in each turn, in the order
- * in which they were posted, never while they are posted: the same calls always lead to the same order. Messages are
- * handed over without a clone, so their sender must not change them any more.
+ * of posting and never during the call that posts it, so that the same calls always give the same order. Messages are
+ * not cloned, so a sender must not change them after posting.
  */
 export function inlineThreads(clock: Clock): Threads {
   return { canCopy: false, start: (program) => new InlineThread(program, clock) };
@@ -23,14 +23,14 @@ class InlineThread implements Thread {
     this.ended = this.#run(() => inline(data, programs), programs);
   }
 
-  /** Closes the messages, upon which the program ends: it cannot be interrupted. */
+  /** Closes the messages, which ends the program. A program cannot be interrupted. */
   async terminate(): Promise<void> {
     this.messages.close();
     await this.ended;
   }
 
   async #run(program: () => Promise<void>, messages: InlineEnd): Promise<string | undefined> {
-    // The starter of a thread may post before it runs.
+    // Lets the starter of the thread post before the program runs.
     await messages.turn();
     try {
       if (!messages.isClosed) await program();
@@ -44,7 +44,7 @@ class InlineThread implements Thread {
   }
 }
 
-/** One end of the messages. Closing is the last thing that arrives at the other one. */
+/** One end of a message channel. Closing an end reaches the other one after all of its messages. */
 class InlineEnd implements MessageEnd {
   peer!: InlineEnd;
   readonly closed: Promise<void>;

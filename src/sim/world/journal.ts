@@ -37,7 +37,7 @@ export class Journal {
     return [...this.#lines.slice(this.#first), ...this.#lines.slice(0, this.#first)];
   }
 
-  /** Keeps a record if its level is kept. */
+  /** Keeps a record unless its level is below the minimum; the oldest record is dropped when there are too many. */
   add(process: { readonly name: string }, level: LogLevel, message: string, fields: LogFields = {}): void {
     if (LOG_LEVELS.indexOf(level) < this.#minLevel) return;
     const line = { atMs: this.#nowMs(), process: process.name, level, message, fields };

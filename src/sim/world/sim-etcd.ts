@@ -3,19 +3,19 @@ import type { SimProcess } from './sim-process.js';
 
 /** Milliseconds until a request is answered. */
 const ANSWER_MS = 1;
-/** Changes that watches may begin in front of; earlier ones are compacted. */
+/** Number of changes that are kept for watches to begin with; earlier ones are compacted. */
 const HISTORY_MAX_COUNT = 1_000;
 
-/** `up`: it answers; `down`: its port refuses; `silent`: it stands still. */
+/** `up`: it answers; `down`: its port refuses connections; `silent`: it does not answer. */
 export type EtcdState = 'up' | 'down' | 'silent';
 
-/** A key's value, and the lease that it ends with. */
+/** A key's value, and the lease with which the key ends. */
 export interface EtcdEntry {
   readonly value: string;
   readonly lease: string;
 }
 
-/** A lease, with the virtual time of its end. */
+/** A lease, with the virtual time at which it ends. */
 export interface EtcdLease {
   readonly ttlS: number;
   endMs: number;
@@ -24,7 +24,7 @@ export interface EtcdLease {
 interface Change {
   readonly name: string;
   readonly revision: number;
-  /** Undefined: the key has ended. */
+  /** Undefined: the key was removed. */
   readonly entry: EtcdEntry | undefined;
 }
 
@@ -35,7 +35,7 @@ interface Watcher {
   readonly listener: HttpListener;
 }
 
-/** What an etcd has on its disk. */
+/** The data that an etcd has on its disk. */
 export interface EtcdSnapshot {
   readonly entries: ReadonlyMap<string, EtcdEntry>;
   readonly leases: ReadonlyMap<string, EtcdLease>;
@@ -53,11 +53,11 @@ interface Params {
 }
 
 /**
- * An etcd of a world, reached at every address of HTTP: keys, leases and watches as the production code uses them over
- * the JSON interface. It counts what it is asked.
+ * The etcd of a world, which answers at every HTTP address: keys, leases and watches, as the production code uses them
+ * over the JSON interface. Counts its requests.
  */
 export class SimEtcd {
-  /** Requests so far, by method; `event`: changes that watchers were told. */
+  /** Requests so far, by method; `event`: changes sent to watchers. */
   readonly counts = new Map<string, number>();
   readonly #world: { readonly nowMs: number; at(atMs: number, fn: () => void): void };
   #state: EtcdState = 'up';
@@ -76,13 +76,13 @@ export class SimEtcd {
     return this.#state;
   }
 
-  /** Keys that it has now. */
+  /** Number of current keys. */
   get keysCount(): number {
     return this.#entries.size;
   }
 
   /**
-   * From now on it is in this state: watches end when it goes down, and keys whose lease is over go when it is back.
+   * Changes the state. Watches end when etcd goes down, and keys whose leases have ended are removed when it is back.
    */
   setState(state: EtcdState): void {
     this.#state = state;
@@ -93,20 +93,18 @@ export class SimEtcd {
     if (state === 'up') this.#expire();
   }
 
-  /** Begins an outage; the result ends it. */
+  /** Begins an outage; the returned function ends it. */
   fail(state: EtcdState): () => void {
     this.setState(state);
     return () => this.setState('up');
   }
 
-  /** What it has on its disk now. */
+  /** The data that it has on its disk now. */
   snapshot(): EtcdSnapshot {
     return { entries: new Map(this.#entries), leases: new Map(this.#leases), revision: this.#revision };
   }
 
-  /**
-   * Ends all connections and starts with this content, by default with none. Leases last for their whole time again.
-   */
+  /** Ends all watches and starts with this content, by default with none. Leases last for their full time again. */
   restart({ entries, leases, revision }: EtcdSnapshot = { entries: new Map(), leases: new Map(), revision: 1 }): void {
     this.setState('down');
     this.#entries = new Map(entries);
@@ -123,7 +121,7 @@ export class SimEtcd {
     this.#expire();
   }
 
-  /** @internal HTTP as a process sees it. */
+  /** @internal The HTTP client of a process. */
   seenBy(process: SimProcess): HttpClient {
     return {
       post: (request, listener) => this.#post(process, request, listener),
@@ -250,7 +248,7 @@ function encoded(text: string): string {
   return Buffer.from(text).toString('base64');
 }
 
-/** Connections to a server that is not there. */
+/** Connections to a server that does not exist. */
 function noServer(process: SimProcess): HttpConnections {
   return {
     send: (_request, { onEnd }) => process.clock.after(ANSWER_MS, () => onEnd(new Error('ECONNREFUSED'))),

@@ -8,25 +8,25 @@ import type { HostNetwork } from './network/host-network.js';
 import { SimProcess } from './sim-process.js';
 import type { World } from './world.js';
 
-/** A machine of a world. */
+/** Options of a host. */
 export interface HostOptions {
   /** Name, which is also the host name. */
   readonly name: string;
-  /** Address; default: 10.x.y.z, by its number. */
+  /** Address; default: 10.x.y.z, derived from the host's number. */
   readonly address?: string;
-  /** Rack; its hosts fail together if a fault says so. Default: one rack for all. */
+  /** Rack, whose hosts a fault can affect together. Default: one rack for all. */
   readonly rack?: string;
-  /** Memory; default: 64 GiB, of which a simulation uses only the bytes of pools. */
+  /** Memory; default: 64 GiB. Only pools take real memory. */
   readonly memoryBytes?: number;
   readonly parallelism?: number;
-  /** Bytes a second of its network in each direction; default: the network's. */
+  /** Bandwidth of the host in each direction, in bytes per second; default: that of the network. */
   readonly bytesPerS?: number;
   readonly disk?: Partial<DiskShape>;
   /** The program that runs at each start; usually it starts a node with the environment of the process. */
   readonly boot?: (process: SimProcess) => void | Promise<void>;
 }
 
-/** How a host is restarted. */
+/** Options of a restart. */
 interface RestartOptions {
   /** Whether its disks keep their data, see {@link SimDisk.crash}; default: true. False gives new, empty disks. */
   readonly keepsDisks?: boolean;
@@ -43,7 +43,7 @@ export class SimHost {
   readonly time: HostTime;
   readonly disk: SimDisk;
   readonly processes = new Set<SimProcess>();
-  /** Memory by its path that outlives processes, and not the host. */
+  /** Memory by its path, which outlives processes but not the host. */
   readonly kept: Map<string, Uint8Array> = new Map();
   readonly #world: World;
   readonly #options: HostOptions;
@@ -67,7 +67,7 @@ export class SimHost {
     const address = options.address ?? `10.${(index >> 16) & 255}.${(index >> 8) & 255}.${index & 255}`;
     const identity = { index, name: this.name, rack: this.rack, addresses: [address] };
     this.network = world.fabric.addHost(identity, options.bytesPerS);
-    // A different value on every host, so that readings of two hosts cannot be mixed up unnoticed.
+    // Differs between hosts, so that readings of two hosts cannot be mixed up unnoticed.
     const monotonicMs = forkedRandom(world.options.seed, 'uptime', index).u32() % 1e7;
     this.time = new HostTime(world.scheduler, { monotonicMs, wallMs: world.options.wallMs });
     const random = forkedRandom(world.options.seed, 'disk', index);
@@ -87,7 +87,7 @@ export class SimHost {
     return this.network.address;
   }
 
-  /** Starts a process, one of several on this host. Throws while the host is down. */
+  /** Starts a process; a host may have several. Throws while the host is down. */
   start(name = this.name): SimProcess {
     if (!this.#isUp) throw new Error(`${this.name} is down`);
     this.time.processStarts();
@@ -118,12 +118,12 @@ export class SimHost {
     return process;
   }
 
-  /** Kills every process; the host goes on. */
+  /** Kills every process; the host keeps running. */
   killAll(): void {
     for (const process of [...this.processes]) process.kill();
   }
 
-  /** Cuts the power: everything on the host is gone at once, and no peer is told. */
+  /** Cuts the power: everything on the host is gone at once, and no peer is informed. */
   crash(): void {
     if (!this.#isUp) return;
     this.#isUp = false;
@@ -145,7 +145,7 @@ export class SimHost {
     return this.boot();
   }
 
-  /** Stops the host with its kernel; time goes on. With `isAsleep` its monotonic clock stands still, too. */
+  /** Freezes the host with its kernel; virtual time continues. With `isAsleep`, its monotonic clock stops, too. */
   freeze({ isAsleep = false }: { readonly isAsleep?: boolean } = {}): void {
     if (!this.#isUp || this.#isFrozen) return;
     this.#isFrozen = true;
@@ -173,7 +173,7 @@ export class SimHost {
     for (const process of this.processes) process.continue();
   }
 
-  /** Sets the milliseconds that every event of a program takes; 0 at first. */
+  /** Sets how many milliseconds every event of a program takes; initially 0. */
   setEventCost(ms: number): void {
     this.#eventCostMs = ms;
   }
@@ -191,7 +191,7 @@ export class SimHost {
     return Math.max(0, Math.min(this.#memoryBytes, this.#memoryLimitBytes ?? this.#memoryBytes) - this.#takenBytes);
   }
 
-  /** @internal Throws if there is not enough memory. */
+  /** @internal Throws `RangeError` if there is not enough memory. */
   takeMemory(bytes: number): void {
     if (bytes > this.freeMemoryBytes) throw new RangeError('Array buffer allocation failed');
     this.#takenBytes += bytes;

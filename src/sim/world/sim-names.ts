@@ -2,27 +2,28 @@ import type { NameAnswer, NameQuery, NameService } from '../../base/environment/
 import type { Endpoint } from '../../base/environment/network.js';
 import type { SimProcess } from './sim-process.js';
 
-/** Milliseconds of an answer, and those until a silent name server is given up. */
+/** Milliseconds until a query is answered. */
 const ANSWER_MS = 1;
+/** Milliseconds after which a query to a silent name server fails. */
 const TIMEOUT_MS = 3_000;
 
 /** `up`: it answers; `down`: it answers with an error; `silent`: it does not answer. */
 export type NamesState = 'up' | 'down' | 'silent';
 
-/** The name service of a world: what names mean is set by whoever runs the world. */
+/** The name service of a world. The program that runs the world sets the records. */
 export class SimNames {
-  /** How the name servers are. */
+  /** State of the name servers. */
   state: NamesState = 'up';
-  /** Seconds for which answers hold. */
+  /** Seconds for which answers are valid. */
   ttlS = 5;
-  /** Questions so far. */
+  /** Number of questions so far. */
   questions = 0;
   readonly #records = new Map<string, readonly Endpoint[]>();
   readonly #views = new Map<string, ReadonlyMap<string, readonly Endpoint[]>>();
 
   /**
-   * Sets the records of a name, addresses with port 0, or services. Processes of `host`, if given, get this answer
-   * instead of the others'.
+   * Sets the records of a name: addresses, which have port 0, or services. With `host`, only the processes of that host
+   * get these records, instead of those for all hosts.
    */
   set(name: string, records: readonly (Endpoint | string)[], host?: string): void {
     const endpoints = records.map((one) => (typeof one === 'string' ? { host: one, port: 0 } : one));
@@ -30,7 +31,7 @@ export class SimNames {
     else this.#views.set(host, new Map(this.#views.get(host)).set(name, endpoints));
   }
 
-  /** Begins an outage; the result ends it. */
+  /** Begins an outage; the returned function ends it. */
   fail(state: NamesState): () => void {
     this.state = state;
     return () => {
@@ -38,7 +39,7 @@ export class SimNames {
     };
   }
 
-  /** From now on every host gets the same answers. */
+  /** Removes all records that are for one host only. */
   showAllTheSame(): void {
     this.#views.clear();
   }

@@ -14,7 +14,7 @@ import { SimNetwork, type SimServer } from './network/sim-server.js';
 import type { SimHost } from './sim-host.js';
 import type { World } from './world.js';
 
-/** Resources of a process at a moment. After a fault is over, they should be what they were before. */
+/** Resources of a process at a moment. Once a fault is over, they should be what they were before. */
 export interface ProcessCounts {
   readonly timers: number;
   readonly connections: number;
@@ -25,8 +25,8 @@ export interface ProcessCounts {
 
 /**
  * One run of a program on a simulated host, from its start to its death. The program is any code that uses its {@link
- * environment}. Once it is dead nothing of it runs any more: no timer, no event of a connection, and no promise that
- * waits for one of them.
+ * environment}. Once the process is dead, nothing of it runs any more: no timer, no event of a connection, and no
+ * promise that waits for one of them.
  */
 export class SimProcess implements NetworkProcess {
   /** Number in the event log. */
@@ -34,14 +34,14 @@ export class SimProcess implements NetworkProcess {
   readonly name: string;
   readonly host: SimHost;
   readonly clock: SimClock;
-  /** The clock of the program around the node, whose timers are not counted as the node's. */
+  /** The clock of the program around the node; its timers do not count as the node's. */
   readonly programClock: SimClock;
   readonly random: RandomSource;
   readonly files: SimFiles;
-  /** Counters of its program. */
+  /** Metrics of its program. */
   readonly metrics = new CountedMetrics();
   /**
-   * The environment of its program, which stands for the machine. A store that must count by itself gets it with
+   * The environment of its program, in place of the real machine. A store that must keep its own metrics gets it with
    * `metrics: undefined`.
    */
   readonly environment: Environment;
@@ -52,7 +52,7 @@ export class SimProcess implements NetworkProcess {
   readonly #regions = new Map<number, number>();
   #isAlive = true;
   #isStopped = false;
-  /** Events of a process that does not run. */
+  /** Events that wait while the process is held. */
   #held: SimEvent[] = [];
   #busyUntilMs = 0;
 
@@ -115,13 +115,11 @@ export class SimProcess implements NetworkProcess {
     return bytes;
   }
 
-  /**
-   * Runs `fn` as a part of its program, and resolves with the result. Never resolves if the process dies before that.
-   */
+  /** Runs `fn` as a part of its program, and resolves with the result. Never resolves if the process dies first. */
   run<T>(fn: () => T | Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       this.schedule('run', () => {
-        // An exception belongs to the caller, who waits for the outcome.
+        // An exception goes to the caller, which waits for the outcome.
         Promise.resolve().then(fn).then(resolve, reject);
       });
     });
@@ -138,7 +136,7 @@ export class SimProcess implements NetworkProcess {
     this.#forget();
   }
 
-  /** Stops the process, as SIGSTOP does: the kernel goes on for it, as far as its buffers reach. */
+  /** Stops the process, as SIGSTOP does; the kernel keeps working for it, as far as its buffers reach. */
   stop(): void {
     this.#isStopped = true;
   }
@@ -149,7 +147,7 @@ export class SimProcess implements NetworkProcess {
     this.replay();
   }
 
-  /** @internal Ends the process with its host; no peer is told. */
+  /** @internal Ends the process with its host; no peer is informed. */
   vanish(): void {
     if (!this.#isAlive) return;
     this.#die();
@@ -186,8 +184,8 @@ export class SimProcess implements NetworkProcess {
   }
 
   /**
-   * @internal Runs `fn` in this process: as a part of the present event, which is the kernel's, or as soon as the
-   * process runs.
+   * @internal Runs `fn` in this process: at once as a part of the kernel's current event, or as soon as the process can
+   * run.
    */
   enter(kind: string, fn: () => void): void {
     const mayEnter =
@@ -207,10 +205,7 @@ export class SimProcess implements NetworkProcess {
     return { segments: [new Uint8Array(new SharedArrayBuffer(length))], start, release };
   }
 
-  /**
-   * @internal The memory behind a path of the host, see `Host.keep`. What a shorter process before has not had is
-   * zeros.
-   */
+  /** @internal The memory behind a path of the host, see `Host.keep`. If it was shorter before, the rest is zeros. */
   keep(path: string, length: number): HostMemory {
     const { kept } = this.host;
     const memory = this.allocate(length);
@@ -239,7 +234,7 @@ export class SimProcess implements NetworkProcess {
     this.connections.clear();
     this.servers.clear();
     this.host.processes.delete(this);
-    // Otherwise its regions would keep their memory and their addresses.
+    // Without this, its regions would keep their memory and their addresses.
     for (const [start, length] of [...this.#regions]) {
       regionOf(start, length)?.free();
       if (this.#regions.delete(start)) this.host.giveMemory(length);
@@ -247,7 +242,7 @@ export class SimProcess implements NetworkProcess {
   }
 }
 
-/** Keeps the counts of one process for later reading. */
+/** Keeps the metrics of one process, so that they can be read. */
 class CountedMetrics implements MetricsSink {
   readonly #counts = new Map<string, number>();
   readonly #providers = new Map<string, () => number>();

@@ -8,24 +8,22 @@ import { SimEtcd } from './sim-etcd.js';
 import { type HostOptions, SimHost } from './sim-host.js';
 import { SimNames } from './sim-names.js';
 
-/** What a {@link World} is made of. */
+/** Options of a {@link World}. */
 export interface WorldOptions {
-  /** A whole number; the same seed makes the same run. */
+  /** A whole number; the same seed gives the same run. */
   readonly seed: number;
   readonly network?: Partial<NetworkShape>;
   /** Wall-clock time of all hosts at the start; default: 2030-01-01. */
   readonly wallMs?: number;
   /** Shortest time of a turn of a program's event loop, in milliseconds; default 0.01. */
   readonly turnMs?: number;
-  /**
-   * Level from which on log records are kept (default `info`). The number of kept records follows (`logMaxLines`,
-   * default 1000).
-   */
+  /** Lowest level of log records to keep; default: `info`. */
   readonly logLevel?: LogLevel;
+  /** Number of log records to keep; default: 1000. */
   readonly logMaxLines?: number;
-  /** Receives each log record that is kept. */
+  /** Called with each log record of a kept level. */
   readonly onLog?: (line: JournalLine) => void;
-  /** Receives each event as a line of text: two runs that should be alike can be compared line by line. */
+  /** Called with each event as a line of text, so that two runs can be compared line by line. */
   readonly onEvent?: (line: string) => void;
 }
 
@@ -37,8 +35,8 @@ const ADDRESS_ALIGNMENT_BYTES = 2 ** 21;
 
 /**
  * A simulated world: hosts with clocks, disks and processes, and the network between them, on virtual time and from one
- * seed. What runs in it is production code that takes its surroundings from an `Environment`; a world hands it one, and
- * the code cannot tell.
+ * seed. It runs production code that takes its surroundings from an `Environment`. A world provides one, and the code
+ * cannot tell the difference.
  *
  *     const world = new World({ seed: 1 });
  *     const host = world.host({ name: 'node-1' });
@@ -47,7 +45,7 @@ const ADDRESS_ALIGNMENT_BYTES = 2 ** 21;
  *     await world.runFor(60_000);
  *     host.crash();
  *
- * Nothing happens between two runs. One world at a time may run in a Node process.
+ * Nothing happens between two runs. Only one world at a time can run in a Node process.
  */
 export class World {
   readonly options: Required<Pick<WorldOptions, 'seed' | 'wallMs' | 'turnMs'>>;
@@ -63,7 +61,7 @@ export class World {
   readonly etcd = new SimEtcd(this);
   /** Log records of all processes. */
   readonly journal: Journal;
-  /** @internal Number of active faults of one kind on the same hosts. */
+  /** @internal Number of active faults of one kind with the same targets and peers. */
   readonly faultsUnderWay = new Map<string, number>();
   readonly #hosts = new Map<string, SimHost>();
   #nextAddress = FIRST_ADDRESS;
@@ -89,7 +87,7 @@ export class World {
     return this.eventLog.eventsCount;
   }
 
-  /** Hash of all events: runs with the same hash were alike. */
+  /** Hash of all events; runs with the same hash did the same. */
   get hash(): string {
     return this.eventLog.hash;
   }
@@ -110,7 +108,7 @@ export class World {
     return this.scheduler.run(limits);
   }
 
-  /** Runs for that much virtual time. */
+  /** Runs for `ms` of virtual time. */
   runFor(ms: number): Promise<RunEnd> {
     return this.run({ untilMs: this.nowMs + ms });
   }
@@ -131,12 +129,12 @@ export class World {
     return work;
   }
 
-  /** Runs `fn` at this time, as an event of the world. */
+  /** Runs `fn` at this virtual time, as an event of the world. */
   at(atMs: number, fn: () => void): void {
     this.scheduler.schedule(atMs, { kind: 'plan', owner: undefined, run: fn });
   }
 
-  /** Ends the run after the present event. */
+  /** Ends the run after the current event. */
   stop(): void {
     this.scheduler.stop();
   }

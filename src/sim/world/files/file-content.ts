@@ -7,7 +7,7 @@ export type CrashOutcome =
   | 'lost'
   /** All writes are on the disk. */
   | 'kept'
-  /** The first writes are on the disk, up to some place within one. */
+  /** The first writes are on the disk; the last of them may be partial. */
   | 'prefix'
   /** Random sectors are on the disk. */
   | 'sectors';
@@ -15,25 +15,25 @@ export type CrashOutcome =
 const BLOCK_BYTES = 16_384;
 const SECTOR_BYTES = 512;
 
-/** Blocks that were overwritten between two flushes. */
+/** The changes of a file between two flushes. */
 interface Epoch {
   readonly sinceMs: number;
-  /** Size of the file before the first change. */
+  /** Size of the file before the first change of the epoch. */
   readonly sizeBytes: number;
-  /** Blocks before the change; undefined: there was none. */
+  /** Blocks before their first change; undefined: the block did not exist. */
   readonly before: Map<number, Uint8Array | undefined>;
   readonly writes: { readonly position: number; readonly lengthBytes: number }[];
-  /** Whether its flush has failed: the system takes the data for flushed, and it is not. */
+  /** Whether its flush has failed, so that the system wrongly treats the data as flushed. */
   isForgotten: boolean;
-  /** Whether its flush is in progress: later writes belong to another epoch. */
+  /** Whether its flush is in progress; later writes belong to another epoch. */
   isClosed: boolean;
 }
 
 /**
- * The bytes of a file: as programs see them, and beneath, what a crash could bring back. Of each block that was written
- * since the last flush the content before is kept, so a crash can choose for each sector.
+ * The bytes of a file, as programs see them and as a crash could leave them. For each block that was written since the
+ * last flush, the former content is kept, so that a crash can choose for each sector.
  *
- * Invariant: what is in no epoch is on the disk.
+ * Invariant: data that is in no epoch is on the disk.
  */
 export class FileContent {
   sizeBytes = 0;
@@ -47,7 +47,7 @@ export class FileContent {
     return Math.max(this.#reservedBytes, this.#blocks.size * BLOCK_BYTES);
   }
 
-  /** Additional disk space that a write there would need. */
+  /** Additional disk space that this write would need. */
   growthBytes(position: number, lengthBytes: number): number {
     if (lengthBytes === 0) return 0;
     let missing = 0;
@@ -57,7 +57,7 @@ export class FileContent {
     return Math.max(0, (this.#blocks.size + missing) * BLOCK_BYTES - this.allocatedBytes);
   }
 
-  /** Reads bytes; returns their number. */
+  /** Reads bytes from `position` on; returns their number. */
   read(target: Uint8Array, position: number): number {
     const count = Math.max(0, Math.min(target.length, this.sizeBytes - position));
     for (let done = 0; done < count; ) {
@@ -111,7 +111,7 @@ export class FileContent {
     return this.#epochs.reduce((sum, epoch) => sum + (epoch.isForgotten ? 0 : epoch.before.size * BLOCK_BYTES), 0);
   }
 
-  /** Begins a flush of all earlier writes; the result ends it. */
+  /** Begins a flush of all earlier writes; the returned function ends it. */
   beginFlush(): (hasSucceeded: boolean) => void {
     const flushing = this.#epochs.filter((epoch) => !epoch.isForgotten);
     for (const epoch of flushing) epoch.isClosed = true;
@@ -123,12 +123,12 @@ export class FileContent {
     };
   }
 
-  /** Notes that writes before that time have reached the disk by themselves. */
+  /** Notes that epochs from before `untilMs` have reached the disk without a flush. */
   age(untilMs: number): void {
     for (const epoch of [...this.#epochs]) if (epoch.sinceMs < untilMs && !epoch.isForgotten) this.#flushed(epoch);
   }
 
-  /** Notes that the host has died: `outcome` decides about unflushed writes. */
+  /** Applies a crash of the host; `outcome` decides about unflushed writes. */
   crash(outcome: CrashOutcome, random: RandomSource): void {
     const epochs = this.#epochs;
     this.#epochs = [];
@@ -160,7 +160,7 @@ export class FileContent {
   }
 
   /**
-   * `choose` gets the number of the last version and of the sector, and returns the number of the version on the disk.
+   * `choose` gets the indices of the last version and of the sector, and returns the index of the version on the disk.
    */
   #crashBlock(
     index: number,
@@ -203,7 +203,7 @@ export class FileContent {
     return epoch;
   }
 
-  /** The block for changing; its former content is kept. */
+  /** A copy of the block to change; the epoch keeps the former content. */
   #changeable(epoch: Epoch, index: number): Uint8Array {
     const block = this.#blocks.get(index);
     if (block !== undefined && epoch.before.has(index)) return block;
@@ -216,7 +216,7 @@ export class FileContent {
 
   #flushed(epoch: Epoch): void {
     this.#epochs = this.#epochs.filter((other) => other !== epoch);
-    // A block whose flush failed once is on the disk when it is written again.
+    // A block whose flush has failed is on the disk once it has been written and flushed again.
     for (const other of this.#epochs) {
       if (other.isForgotten && other.sinceMs <= epoch.sinceMs)
         for (const index of epoch.before.keys()) other.before.delete(index);
@@ -224,7 +224,7 @@ export class FileContent {
   }
 }
 
-/** The writes that have reached the disk, in order; the last one may be partial. */
+/** Random first writes, which have reached the disk; the last one may be partial. */
 function survivors(epochs: readonly Epoch[], random: RandomSource): Epoch['writes'] {
   const writes = epochs.flatMap((epoch) => epoch.writes);
   const count = below(random, writes.length + 1);

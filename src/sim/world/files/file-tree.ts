@@ -19,7 +19,7 @@ const TEXTS: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'connection refused',
 };
 
-/** An error as Node's file functions reject with it: `ENOENT: no such file or directory, open '/x'`. */
+/** An error like those of Node's file functions: `ENOENT: no such file or directory, open '/x'`. */
 export function fileError(code: string, call: string, path: string, to?: string): NodeJS.ErrnoException {
   const where = to === undefined ? `'${path}'` : `'${path}' -> '${to}'`;
   return systemError(code, `${code}: ${TEXTS[code]}, ${call} ${where}`, { syscall: call, path });
@@ -41,7 +41,7 @@ type Inode =
 export type FileInode = Extract<Inode, { kind: 'file' }>;
 export type DirectoryInode = Extract<Inode, { kind: 'directory' }>;
 
-/** A place in a directory, whether something is there or not. */
+/** A place in a directory, whether or not something is there. */
 export interface Place {
   readonly directory: DirectoryInode;
   readonly name: string;
@@ -53,14 +53,14 @@ interface Change {
   undo(): void;
 }
 
-/** Permission bits of a directory that a process makes. */
+/** Permission bits of new directories. */
 export const DIRECTORY_MODE = 0o755;
 const DIRECTORY_BYTES = 4096;
 const LINKS_MAX_COUNT = 40;
-/** Milliseconds after which changes of names reach the disk by themselves, in their order. */
+/** Milliseconds after which changes of names reach the disk without a flush, in their order. */
 const COMMIT_MS = 5_000;
 
-/** The names of a file system. Its changes reach the disk in their order: a crash undoes the last ones. */
+/** The names of a file system. Changes reach the disk in their order; a crash undoes the last ones. */
 export class FileTree {
   readonly root: DirectoryInode = { kind: 'directory', mode: 0o755, entries: new Map([['tmp', emptyDirectory()]]) };
   #changes: Change[] = [];
@@ -145,7 +145,7 @@ export class FileTree {
     this.#changes = [];
   }
 
-  /** Undoes the last changes that are not on the disk, from the number on that `kept` returns for their count. */
+  /** Undoes the last changes that are not on the disk. `keptOf` gets their number and returns how many of them stay. */
   crash(nowMs: number, keptOf: (count: number) => number): void {
     this.#age(nowMs);
     const changes = this.#changes;
@@ -174,7 +174,7 @@ export class FileTree {
   }
 }
 
-/** What `stat` tells of something in the tree. */
+/** The status of an inode, as `stat` reports it. */
 export function statusOf(inode: Inode): FileStatus {
   const { kind } = inode;
   const [sizeBytes, allocatedBytes] =
@@ -190,7 +190,7 @@ function emptyDirectory(): DirectoryInode {
   return { kind: 'directory', mode: 0o755, entries: new Map() };
 }
 
-/** The names of a path, without empty ones and `.`. */
+/** The names of a path, without empty names and `.`. */
 function namesOf(path: string): string[] {
   return path.split('/').filter((name) => name !== '' && name !== '.');
 }

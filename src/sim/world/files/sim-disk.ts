@@ -10,15 +10,15 @@ export interface DiskShape {
   readonly capacityBytes: number;
   readonly readBytesPerS: number;
   readonly writeBytesPerS: number;
-  /** Milliseconds of a read or a flush; up to half as much comes on top. */
+  /** Latency of reads, flushes and direct writes in milliseconds; up to half as much is added at random. */
   readonly latencyMs: number;
-  /** Milliseconds of calls that the system answers from memory: names, writes that are not flushed. */
+  /** Latency of operations in the system's memory, in milliseconds: names, buffered writes. */
   readonly memoryLatencyMs: number;
-  /** Milliseconds after which the system flushes a write by itself. */
+  /** Milliseconds after which the system flushes a buffered write by itself. */
   readonly writebackMs: number;
   /** Milliseconds after which the disk flushes a direct write from its own cache. */
   readonly directWritebackMs: number;
-  /** Whether files can be opened past the system's cache. */
+  /** Whether files can be opened for direct I/O. */
   readonly hasDirect: boolean;
 }
 
@@ -33,14 +33,14 @@ const DISK_SHAPE: DiskShape = {
   hasDirect: true,
 };
 
-/** A write that the system has begun and not ended. */
+/** A write that is in progress. */
 interface PendingWrite {
   readonly content: FileContent;
   apply(): void;
 }
 
 const OUTCOMES: readonly CrashOutcome[] = ['lost', 'kept', 'prefix', 'sectors'];
-/** Probability that a write in progress is on the disk when its host dies, as far as it went. */
+/** Probability that a write in progress counts as written, but not flushed, when its host dies. */
 const PENDING_PROBABILITY = 0.5;
 
 /** The disk of a host: its files, its speed and its faults. */
@@ -48,12 +48,12 @@ export class SimDisk {
   readonly shape: DiskShape;
   /** Probabilities with which operations fail with EIO. */
   readonly errorProbability = { read: 0, write: 0, flush: 0 };
-  /** Whether writes fail with ENOSPC. */
+  /** Whether writes that need more space fail with ENOSPC. */
   isFull = false;
   isReadOnly = false;
   /** Factor by which everything takes longer. */
   slowness = 1;
-  /** Fate of unflushed writes in a crash; undefined: random, by the seed. */
+  /** Fate of unflushed writes in a crash; undefined: random, from the seed. */
   crashOutcome: CrashOutcome | undefined;
   readonly #scheduler: Scheduler;
   readonly #random: RandomSource;
@@ -61,7 +61,7 @@ export class SimDisk {
   readonly #writes: Lane;
   readonly #pending = new Set<PendingWrite>();
   #tree = new FileTree();
-  /** Changes when the host dies: operations begun before never end. */
+  /** Changes when the host dies, so that operations begun before never end. */
   #generation = 0;
 
   constructor(scheduler: Scheduler, random: RandomSource, shape: Partial<DiskShape>) {
@@ -89,8 +89,8 @@ export class SimDisk {
   }
 
   /**
-   * Runs `fn` when an operation is done: one of the system's memory, or one that reads or writes that many bytes of the
-   * disk.
+   * Runs `fn` when an operation is done: one that reads or writes this many bytes of the disk or, without bytes, one in
+   * the system's memory.
    */
   after(
     what: { readonly kind: string; readonly readBytes?: number; readonly writeBytes?: number },
@@ -107,12 +107,12 @@ export class SimDisk {
     });
   }
 
-  /** Whether an operation fails this time. */
+  /** Whether an operation fails this time, drawn at random. */
   fails(operation: 'read' | 'write' | 'flush'): boolean {
     return chance(this.#random, this.errorProbability[operation]);
   }
 
-  /** Adds a write that a crash may tear until it is deleted. */
+  /** Registers a write that a crash may tear until it has {@link ended}. */
   begin(write: PendingWrite): void {
     this.#pending.add(write);
     this.#age(write.content);
@@ -138,12 +138,12 @@ export class SimDisk {
     }
   }
 
-  /** Replaces the disk by an empty one. The host must be down. */
+  /** Replaces the disk with an empty one. The host must be down. */
   replace(): void {
     this.#tree = new FileTree();
   }
 
-  /** Flips that many random bits. */
+  /** Flips this many random bits. */
   rot(bits: number): void {
     const files = this.#tree.files().filter(({ content }) => content.sizeBytes > 0);
     for (let i = 0; i < bits && files.length > 0; i++)

@@ -145,7 +145,7 @@ export class SimFiles implements Files {
     });
   }
 
-  /** @internal Gives this path to the socket of `server`; returns an error if that is impossible. */
+  /** @internal Binds the path to the socket of `server`; returns the error if that is impossible. */
   bindSocket(path: string, server: PathServer): Error | undefined {
     try {
       const place = this.disk.tree.place(path, 'listen');
@@ -158,7 +158,7 @@ export class SimFiles implements Files {
     }
   }
 
-  /** @internal Removes the path unless something else is there by now. */
+  /** @internal Removes the server's socket from the path, unless something else is there by now. */
   unbindSocket(path: string, server: PathServer): void {
     try {
       const place = this.disk.tree.place(path, 'unlink');
@@ -169,7 +169,7 @@ export class SimFiles implements Files {
     }
   }
 
-  /** @internal The server that listens there, or the error of connecting. */
+  /** @internal The server that listens at the path, or the error of connecting to it. */
   socketAt(path: string): PathServer | NodeJS.ErrnoException {
     try {
       const inode = this.disk.tree.find(path, 'connect');
@@ -180,17 +180,17 @@ export class SimFiles implements Files {
     }
   }
 
-  /** @internal Forgets open files, as the process has died. */
+  /** @internal Forgets open files, because the process has died. */
   vanish(): void {
     this.openFiles.clear();
   }
 
-  /** @internal Does work of the system's memory; the outcome is known a moment later. */
+  /** @internal Does work in the system's memory. Resolves with its outcome a moment later. */
   does<T>(kind: string, work: () => T): Promise<T> {
     return this.transfers({ kind }, work);
   }
 
-  /** @internal Does work that reads or writes the disk; the outcome is known when the disk has done it. */
+  /** @internal Does work that reads or writes the disk. Resolves with its outcome when the disk has done it. */
   transfers<T>(
     what: { readonly kind: string; readonly readBytes?: number; readonly writeBytes?: number },
     work: () => T,
@@ -357,7 +357,7 @@ class SimOpenFile implements OpenFile {
       },
     };
     disk.begin(pending);
-    // A write to the system's memory pays for its bytes when it is flushed.
+    // The bytes of a buffered write take disk time when they are flushed.
     const what = this.#isDirect ? { kind: 'write', writeBytes: length } : { kind: 'write' };
     return this.#files.transfers(what, () => {
       disk.ended(pending);
@@ -431,7 +431,7 @@ class SimOpenFile implements OpenFile {
     if (!this.#isOpen) throw this.#error('EBADF', call);
   }
 
-  /** Checks the alignment of direct I/O; that of the memory cannot be seen here. */
+  /** Checks positions and lengths of direct I/O. The alignment of the memory is unknown here. */
   #checkAligned(call: string, views: readonly Uint8Array[], position: number): void {
     if (!this.#isDirect) return;
     const isAligned = [position, ...views.map((view) => view.length)].every(

@@ -2,7 +2,7 @@
 export interface EventOwner {
   /** Number in the event log. */
   readonly id: number;
-  /** Whether the event may run now. False: the owner keeps it for later, or it never runs. */
+  /** Whether the event may run now. If false, the owner keeps it for later, or it never runs. */
   mayRun(event: SimEvent): boolean;
 }
 
@@ -12,9 +12,9 @@ export interface EventPlan {
   readonly kind: string;
   /** Owner of the event; undefined: the world itself. */
   readonly owner: EventOwner | undefined;
-  /** A further number for the log, such as the bytes of a message. */
+  /** An additional number for the log, such as the bytes of a message. */
   readonly detail?: number;
-  /** Runs the event. */
+  /** Carries out the event. */
   run(): void;
 }
 
@@ -23,13 +23,13 @@ export interface SimEvent {
   readonly plan: EventPlan;
   atMs: number;
   sequence: number;
-  /** Position in the heap; -1: it is in none. */
+  /** Position in the heap; -1 if it is in none. */
   index: number;
   /** Whether the event was cancelled; its owner may still hold it, but it does not run. */
   isCancelled: boolean;
 }
 
-/** Events by time, then by sequence; any of them can be removed. A heap with four children a node. */
+/** Events by time, then by sequence, in a heap with four children per node. Any event can be removed. */
 export class EventHeap {
   readonly #events: SimEvent[] = [];
 
@@ -107,15 +107,15 @@ function isBefore(a: SimEvent, b: SimEvent): boolean {
   return a.atMs < b.atMs || (a.atMs === b.atMs && a.sequence < b.sequence);
 }
 
-/** A simulated process, as far as its clock, its files and its connections know it. */
+/** The parts of a simulated process that its clock, its files and its connections use. */
 export interface KernelProcess extends EventOwner {
-  /** Once it is false, nothing of the process runs any more. */
+  /** False once the process is dead, when nothing of it runs any more. */
   readonly isAlive: boolean;
   /** @internal Runs `run` in the process after a delay. Does nothing once the process is dead. */
   schedule(kind: string, run: () => void, delayMs?: number): void;
   /**
-   * @internal Runs `fn` in the process: as a part of the present event, which is the kernel's, or as soon as the
-   * process runs.
+   * @internal Runs `fn` in the process: at once as a part of the kernel's current event, or as soon as the process can
+   * run.
    */
   enter(kind: string, fn: () => void): void;
 }

@@ -3,8 +3,8 @@ const OFFSET_HIGH = 0xcbf29ce4;
 const PRIME_LOW = 0x01b3;
 
 /**
- * A running hash of all events and, if wanted, a line of text for each. Two runs with the same hash did the same:
- * FNV-1a of 64 bits over 32-bit words, in integers, alike on every machine.
+ * A running hash of all events and, if wanted, a line of text for each. Two runs with the same hash did the same. The
+ * hash is 64-bit FNV-1a over 32-bit words, in integers, so that it is equal on every machine.
  */
 export class EventLog {
   #low = OFFSET_LOW;
@@ -15,7 +15,7 @@ export class EventLog {
   readonly #timeWords = new Uint32Array(this.#time.buffer);
   readonly #onLine: ((line: string) => void) | undefined;
 
-  /** `onLine` receives each event as text. */
+  /** `onLine` is called with each event as text. */
   constructor(onLine?: (line: string) => void) {
     this.#onLine = onLine;
   }
@@ -42,7 +42,7 @@ export class EventLog {
     this.#onLine?.(`${atMs.toFixed(6)} ${kind} ${owner} ${detail}`);
   }
 
-  /** Adds the first `length` bytes to the latest event; a few of them stand for all. */
+  /** Adds the length and a sample of the first `length` bytes to the latest event. */
   bytes(bytes: Uint8Array, length = bytes.length): void {
     this.#word(length);
     const step = Math.max(1, (length >>> 3) | 0);
@@ -52,7 +52,7 @@ export class EventLog {
   #kindNumber(kind: string): number {
     const known = this.#kinds.get(kind);
     if (known !== undefined) return known;
-    // The sum of the letters, not the order in which kinds occur: two parts of a program may swap.
+    // A hash of the letters does not depend on the order in which kinds occur: two parts of a program may swap.
     let sum = 0;
     for (let i = 0; i < kind.length; i++) sum = Math.imul(sum ^ kind.charCodeAt(i), 0x01000193);
     this.#kinds.set(kind, sum);

@@ -1,4 +1,4 @@
-/** A carrier of one message after the other. */
+/** A line that carries one message after the other. */
 export class Lane {
   bytesPerMs: number;
   #freeAtMs = 0;
@@ -7,13 +7,13 @@ export class Lane {
     this.bytesPerMs = bytesPerS / 1000;
   }
 
-  /** The time when bytes have passed that arrive whole at `atMs`, and not before. */
+  /** The time when the bytes have passed. They stream in, and are complete at `atMs` at the earliest. */
   pass(atMs: number, bytes: number): number {
     this.#freeAtMs = Math.max(atMs, this.#freeAtMs + bytes / this.bytesPerMs);
     return this.#freeAtMs;
   }
 
-  /** The time when bytes have passed that are all there at `atMs`. */
+  /** The time when the bytes have passed, all of which are there at `atMs`. */
   send(atMs: number, bytes: number): number {
     this.#freeAtMs = Math.max(atMs, this.#freeAtMs) + bytes / this.bytesPerMs;
     return this.#freeAtMs;

@@ -1,23 +1,23 @@
 import { EventHeap, type EventOwner, type EventPlan, type SimEvent } from './event-heap.js';
 import type { EventLog } from './event-log.js';
 
-/** Ends of a `Scheduler.run`; the first that holds. Without any, it ends when nothing is left to do. */
+/** Limits of a `Scheduler.run`; the first one reached ends it. Without any, it ends when nothing is left to do. */
 export interface RunLimits {
-  /** Virtual time; events of this very time still run. */
+  /** Virtual time; events at exactly this time still run. */
   readonly untilMs?: number | undefined;
   /** Called after every event; the run ends when it returns true. */
   readonly until?: (() => boolean) | undefined;
 }
 
-/** Why a run is over: `idle` means that no event is left. */
+/** The reason for the end of a run; `idle`: no event is left. */
 export type RunEnd = 'time' | 'condition' | 'idle' | 'stopped';
 
-/** Called when everything that an event has started has run, before the next event. Runs no code of programs. */
+/** Called before the next event, when everything that an event has started has run. Runs no code of programs. */
 export interface TurnEnd {
   turnEnded(): void;
 }
 
-/** The simulated program has thrown, or has left a rejection unhandled; `cause` is the thrown value. */
+/** A simulated program has thrown, or has left a rejection unhandled; `cause` is the thrown value. */
 export class SimulatedFailure extends Error {
   readonly atMs: number;
   /** Id of the event's `EventOwner`; 0: the world. */
@@ -33,25 +33,25 @@ export class SimulatedFailure extends Error {
 
 /** Events without progress of virtual time after which the run counts as an endless loop. */
 const EVENTS_AT_ONCE_MAX_COUNT = 5_000_000;
-/** The most events in one turn of the real event loop: a turn has a cost of its own. */
+/** Most events in one turn of the real event loop, which share the cost of the turn. */
 const EVENTS_PER_TURN_COUNT = 1024;
 
 /**
- * Virtual time. Runs one event after the other, each with all promise jobs that it leads to, and never waits. Node runs
- * promise jobs between two immediates: each event has an immediate of its own, and many of them share a turn of the
+ * Virtual time. Runs one event after the other, each with all promise jobs that follow from it, and never waits. Node
+ * runs promise jobs between two immediates, so each event has its own immediate, and many of them share a turn of the
  * event loop.
  */
 export class Scheduler {
   readonly #heap = new EventHeap();
   readonly #log: EventLog;
   readonly #failures: FailureWatch;
-  /** Listeners of the end of a turn; only the first `#turnEndsCount` are valid. */
+  /** Listeners for the end of the turn; only the first `#turnEndsCount` are valid. */
   readonly #turnEnds: (TurnEnd | undefined)[] = [];
   #turnEndsCount = 0;
   readonly #slot = (): void => this.#runSlot();
   #nowMs = 0;
   #sequence = 0;
-  /** Immediates that are queued and have not run. */
+  /** Number of immediates that are queued and have not run. */
   #slots = 0;
   #eventsAtOnce = 0;
   #current: EventOwner | undefined;
@@ -97,7 +97,7 @@ export class Scheduler {
     return event;
   }
 
-  /** Puts an event that its owner has held back into the queue again, behind others of that time. */
+  /** Puts an event that its owner has held back into the queue again, after other events of that time. */
   reschedule(event: SimEvent, atMs: number): void {
     if (event.isCancelled) return;
     this.#heap.remove(event);
@@ -117,7 +117,7 @@ export class Scheduler {
     this.#turnEnds[this.#turnEndsCount++] = what;
   }
 
-  /** Runs `fn` as a part of an event of `owner`, who is responsible for its exceptions. */
+  /** Runs `fn` as a part of an event of `owner`, to whom its exceptions are attributed. */
   runAs(owner: EventOwner, fn: () => void): void {
     const before = this.#current;
     this.#current = owner;
@@ -135,7 +135,7 @@ export class Scheduler {
     this.#failure ??= new SimulatedFailure(text, { atMs: this.#nowMs, owner, cause });
   }
 
-  /** Ends the run after the present event. */
+  /** Ends the run after the current event. */
   stop(): void {
     this.#isStopping = true;
   }
@@ -237,7 +237,7 @@ const WATCHES: unique symbol = Symbol('watches a simulated world');
 
 /**
  * Catches unhandled rejections, and exceptions in promise jobs, while a world runs. They belong to the simulated
- * programs, so no other listener in this process receives them meanwhile.
+ * programs, so other listeners in this process do not receive them meanwhile.
  */
 class FailureWatch {
   readonly #heard: Listener;

@@ -1,8 +1,8 @@
 import { type RandomSource, seededRandom } from '../../../base/environment/random.js';
 
 /**
- * A generator of its own for each purpose, named by numbers and words. Its draws change nothing for the others, so a
- * run from which something was removed stays the same elsewhere.
+ * A separate generator for each purpose, named by numbers and words. Its draws do not affect the others, so that a run
+ * from which something was removed stays the same otherwise.
  */
 export function forkedRandom(seed: number, ...purpose: readonly (number | string)[]): RandomSource {
   return seededRandom(forkedSeed(seed, ...purpose));
@@ -13,7 +13,7 @@ function forkedSeed(seed: number, ...purpose: readonly (number | string)[]): num
   for (const part of purpose) {
     const text = String(part);
     for (let i = 0; i < text.length; i++) state = Math.imul(state ^ text.charCodeAt(i), 0x01000193);
-    // Ends one part: (1, 23) is another purpose than (12, 3).
+    // Marks the end of a part: (1, 23) is another purpose than (12, 3).
     state = Math.imul(state ^ (state >>> 15) ^ 0x9e3779b9, 0x2c1b3c6d);
     state ^= state >>> 12;
   }
@@ -25,7 +25,7 @@ export function fraction(random: RandomSource): number {
   return random.u32() / 2 ** 32;
 }
 
-/** A whole number from 0 up to below `count`. */
+/** A whole number from 0 to `count` - 1. */
 export function below(random: RandomSource, count: number): number {
   return Math.floor(fraction(random) * count);
 }

@@ -2,20 +2,22 @@ import type { Clock } from '../../../base/environment/clock.js';
 import type { SimEvent } from './event-heap.js';
 import type { Scheduler } from './scheduler.js';
 
-/** Shortest and default delay of timers: Node changes invalid delays to 1 ms. */
+/** Shortest delay of timers, which also replaces invalid delays, as in Node. */
 const TIMER_MIN_MS = 1;
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
-/** The clocks of one machine. Their readings are a function of the world's time; faults change that function. */
+/** The clocks of one machine. Their readings are functions of the world's time; faults change these functions. */
 export class HostTime {
   readonly #scheduler: Scheduler;
-  /** Reading of the monotonic clock at world time `#sinceMs`; the gain for each millisecond of the world follows. */
+  /**
+   * Reading of the monotonic clock at world time `#sinceMs`, after which it gains `#rate` per millisecond of the world.
+   */
   #monotonicMs: number;
   #sinceMs = 0;
   #rate = 1;
   #isSuspended = false;
   #wallOffsetMs: number;
-  /** Reading of the wall clock while it stands still. */
+  /** Reading of the wall clock while it is stopped. */
   #stoppedWallMs: number | undefined;
 
   constructor(scheduler: Scheduler, start: { readonly monotonicMs: number; readonly wallMs: number }) {
@@ -38,7 +40,7 @@ export class HostTime {
     return ms / this.#rate;
   }
 
-  /** Makes both clocks fast by these parts in a million (negative: slow). */
+  /** Makes both clocks run fast by this many parts per million (negative: slow). */
   setDrift(ppm: number): void {
     this.#rebase();
     this.#rate = 1 + ppm / 1e6;
@@ -60,14 +62,14 @@ export class HostTime {
   }
 
   /**
-   * Notes the start of a process. No two start in the same millisecond of a wall clock, as that time distinguishes the
-   * starts of a node.
+   * Notes the start of a process. No two processes start in the same millisecond of a wall clock, because that time
+   * distinguishes the starts of a node.
    */
   processStarts(): void {
     if (this.#stoppedWallMs !== undefined) this.#stoppedWallMs++;
   }
 
-  /** Stops the monotonic clock, as on a machine that sleeps. The wall clock is right again after `resume`. */
+  /** Stops the monotonic clock, as on a sleeping machine. The wall clock is right again after `resume`. */
   suspend(): void {
     this.#rebase();
     this.#isSuspended = true;
@@ -86,7 +88,7 @@ export class HostTime {
   }
 }
 
-/** The process of a clock, as far as the clock needs it. */
+/** The parts of a process that its clock uses. */
 interface ClockOwner {
   readonly id: number;
   readonly isAlive: boolean;
@@ -101,7 +103,7 @@ export class SimClock implements Clock {
   readonly #turnMs: number;
   #timersCount = 0;
 
-  /** `turnMs` is the shortest time of a turn of the event loop. */
+  /** `turnMs`: the shortest time of a turn of the event loop. */
   constructor(scheduler: Scheduler, time: HostTime, owner: ClockOwner, turnMs: number) {
     this.#scheduler = scheduler;
     this.#time = time;

@@ -1,4 +1,4 @@
-/** A system error as Node makes it, with its code and the attempted call. */
+/** A system error as Node creates it, with its code and the attempted call. */
 export function systemError(
   code: string,
   message: string,

@@ -9,10 +9,10 @@ import { SimConnection } from './sim-connection.js';
 import type { SimServer } from './sim-server.js';
 import { Stream, type StreamParts } from './stream.js';
 
-/** Milliseconds before the first retry of a connection request; each further one takes twice as long. */
+/** Milliseconds before the first retry of a connection request; each further wait is twice as long. */
 const CONNECT_RETRY_MS = 1000;
 const CONNECT_ATTEMPTS_COUNT = 7;
-/** Time of silence after which Linux probes a peer by default. */
+/** Milliseconds of silence after which Linux probes a peer by default. */
 const KEEP_ALIVE_DEFAULT_MS = 7_200_000;
 const LOOPBACK = '127.0.0.1';
 const HOST_INDEX_LIMIT = 2 ** 20;
@@ -24,7 +24,7 @@ interface FabricParts {
   readonly shape: NetworkShape;
 }
 
-/** Links in one direction, and their trouble. */
+/** Trouble of all links from some hosts to others. */
 interface LinkRule {
   readonly from: ReadonlySet<HostNetwork>;
   readonly to: ReadonlySet<HostNetwork>;
@@ -41,7 +41,7 @@ interface Dialing {
   accepted: { readonly connection: SimConnection; readonly outgoing: Stream; readonly incoming: Stream } | undefined;
 }
 
-/** The network between all hosts of a world: their addresses, the links, and how connections are made. */
+/** The network between all hosts of a world: their addresses, the links, and how connections are established. */
 export class Fabric {
   readonly scheduler: Scheduler;
   readonly log: EventLog;
@@ -59,7 +59,7 @@ export class Fabric {
     this.#seed = seed;
   }
 
-  /** Adds a host. Throws if another host has its name or an address of it. */
+  /** Adds a host. Throws if another host has its name or one of its addresses. */
   addHost(identity: Pick<HostNetwork, 'index' | 'name' | 'rack' | 'addresses'>, bytesPerS?: number): HostNetwork {
     const rate = bytesPerS ?? this.shape.bytesPerS;
     const random = forkedRandom(this.#seed, 'network', identity.index);
@@ -73,7 +73,7 @@ export class Fabric {
     return host;
   }
 
-  /** The addresses of a name or an address, as a process on `host` sees them. */
+  /** The addresses for a host name or an address, as a process on `host` sees them. */
   resolve(name: string, host: HostNetwork): readonly string[] {
     if (name === 'localhost') return [LOOPBACK];
     if (isAddress(name)) return [name];
@@ -91,7 +91,7 @@ export class Fabric {
     return link;
   }
 
-  /** Adds a rule; the result removes it. */
+  /** Adds a rule; the returned function removes it. */
   addRule(rule: LinkRule): () => void {
     this.#rules.add(rule);
     this.#rulesChanged(rule);
@@ -103,12 +103,12 @@ export class Fabric {
     };
   }
 
-  /** Lets peers of a host that goes silent probe it by their keep-alive settings, before its connections vanish. */
+  /** Lets the peers of a host that falls silent probe it by keep-alive. Must precede the end of its connections. */
   probeSilent(host: HostNetwork): void {
     this.#probe(host, () => true);
   }
 
-  /** Listens; returns the address, or the error. */
+  /** Makes a server listen; returns its address, or the error. */
   bind(server: SimServer, target: ListenTarget): { readonly address: string; readonly port: number } | string | Error {
     const { network, files } = server.process;
     if ('path' in target) {
@@ -147,7 +147,7 @@ export class Fabric {
     return 'path' in options ? this.#connectToPath(process, options) : this.#connectToPort(process, options);
   }
 
-  /** Answers for a receiver whose kernel does not know the connection. */
+  /** Sends a reset for a receiver whose kernel does not know the connection. */
   answerReset({ back, sender }: StreamParts): void {
     if (!back.isOpen) return;
     this.scheduler.schedule(back.arrivalOfSmallMs(this.scheduler.nowMs), {
@@ -172,7 +172,7 @@ export class Fabric {
         return;
       }
       const dialing = { connection, there: link, back: link, address: '', port: 0, accepted: undefined };
-      // Only servers of this network bind paths.
+      // Only simulated servers bind paths.
       this.#accept(dialing, server as SimServer, undefined);
       this.#establish(dialing);
     });
@@ -261,7 +261,6 @@ export class Fabric {
   ): void {
     const waitsMs = CONNECT_RETRY_MS * 2 ** attempt;
     const isLast = attempt + 1 >= CONNECT_ATTEMPTS_COUNT;
-    // Earlier attempts count, too.
     connection.process.schedule(
       'connect',
       () => {
@@ -274,7 +273,7 @@ export class Fabric {
     );
   }
 
-  /** Delivers the other host's answer a latency later, if it can. */
+  /** Delivers the other host's answer after the latency of the way back, if it can. */
   #answer({ back, connection }: Dialing, then: () => void): void {
     const atMs = back.arrivalOfSmallMs(this.scheduler.nowMs);
     this.scheduler.schedule(atMs, {
@@ -294,7 +293,7 @@ export class Fabric {
     });
   }
 
-  /** Creates the accepting side, whose data comes behind the answer. */
+  /** Creates the accepting side, whose data arrives after the answer. */
   #accept(dialing: Dialing, server: SimServer, remote: SimConnection | undefined): void {
     const { connection, there, back } = dialing;
     const { keepAlive, keepAliveInitialDelay } = server.options;
@@ -328,7 +327,7 @@ export class Fabric {
     connection.process.enter('connected', () => connection.opened('connect'));
   }
 
-  /** Lets both ends of these connections of a host check whether the peer can be reached. */
+  /** Lets both ends of these connections of a host check by keep-alive whether the peer can be reached. */
   #probe(host: HostNetwork, isConcerned: (peer: SimConnection) => boolean): void {
     for (const connection of host.connections) {
       const { peer } = connection;

@@ -5,7 +5,7 @@ import { Lane } from '../kernel/lane.js';
 import type { SimConnection } from './sim-connection.js';
 import type { SimServer } from './sim-server.js';
 
-/** What a host has sent and received on one plane. */
+/** Traffic of a host on one plane. */
 interface Traffic {
   sentMessages: number;
   sentBytes: number;
@@ -24,13 +24,13 @@ export class HostNetwork {
   readonly rack: string;
   /** Addresses; it sends from the first one. */
   readonly addresses: readonly string[];
-  /** Decides the fate of messages that it sends, and how received ones arrive. */
+  /** Draws the fate of messages that it sends, and how received ones arrive. */
   readonly random: RandomSource;
   readonly uplink: Lane;
   readonly downlink: Lane;
   /** Whether its kernel answers. */
   isUp = true;
-  /** Whether it refuses connections. */
+  /** Whether it refuses new connections. */
   isRefusing = false;
   readonly servers = new Map<number, SimServer[]>();
   readonly connections = new Set<SimConnection>();
@@ -68,7 +68,7 @@ export class HostNetwork {
     return traffic;
   }
 
-  /** A port that is not in use. */
+  /** A port on which no server listens. */
   freePort(): number {
     for (;;) {
       const port = this.#nextPort;
@@ -83,11 +83,11 @@ export class HostNetwork {
   }
 }
 
-/** A simulated process, as far as the network knows it. */
+/** The parts of a simulated process that the network uses. */
 export interface NetworkProcess extends KernelProcess {
   /** The network of the process's host. */
   readonly network: HostNetwork;
-  /** Paths of Unix sockets are names in the file system. */
+  /** The file system, in which paths of Unix sockets are names. */
   readonly files: SimFiles;
   readonly connections: Set<SimConnection>;
   readonly servers: Set<SimServer>;

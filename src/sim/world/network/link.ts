@@ -3,34 +3,34 @@ import { chance, fraction } from '../kernel/seeds.js';
 import type { HostNetwork } from './host-network.js';
 
 /**
- * Longest time that a message of a healthy network takes, unless its latency alone is longer; peers that answer later
- * count as silent.
+ * Longest time of a message in a healthy network, unless its latency alone is longer. Peers that answer later count as
+ * silent.
  */
 const TAIL_MAX_MS = 500;
 
 /** Properties of a healthy network. */
 export interface NetworkShape {
-  /** Milliseconds from one host to another, one way; may depend on the pair, by names and racks. */
+  /** One-way latency between two hosts, in milliseconds; may depend on the pair, by names and racks. */
   readonly latencyMs: number | ((from: HostNetwork, to: HostNetwork) => number);
-  /** Part of the latency that is added at random, uniformly from 0 up to this. */
+  /** Share of the latency that is added at random, uniformly from 0 up to this. */
   readonly jitter: number;
   /**
-   * Probability that a message takes longer: at least `tailFactor` times, and ten times that in one case of ten, up to
-   * 100 times, and to TAIL_MAX_MS: what takes longer in a real network is a fault.
+   * Probability that a message takes longer: at least `tailFactor` times as long, and ten times that in one case of
+   * ten, up to 100 times. The limit is TAIL_MAX_MS, because what takes longer in a real network is a fault.
    */
   readonly tailProbability: number;
   readonly tailFactor: number;
-  /** Bytes a second of every host in each direction, unless it has its own value. */
+  /** Bandwidth of every host in each direction, in bytes per second, unless it has its own value. */
   readonly bytesPerS: number;
   readonly loopbackLatencyMs: number;
   readonly loopbackBytesPerS: number;
-  /** The most bytes in flight in one direction of a connection, the receiver's buffer included. */
+  /** Most bytes in flight in one direction of a connection, including the receiver's buffer. */
   readonly windowBytes: number;
-  /** The most bytes of one message. */
+  /** Most bytes of one message. */
   readonly chunkBytes: number;
   /** Probability that received bytes are delivered in two pieces. */
   readonly splitProbability: number;
-  /** Factor by which the length of a data-plane write above `ofWritesAbove` counts. */
+  /** Factor for the length of data-plane writes of more than `ofWritesAbove` bytes. */
   readonly bytesScale: number;
   readonly ofWritesAbove: number;
 }
@@ -55,7 +55,7 @@ export const NETWORK_SHAPE: NetworkShape = {
 /** Trouble between two hosts, in one direction. */
 export interface LinkTrouble {
   readonly isBlocked?: boolean;
-  /** Probability that a message is late, as TCP sends it again. */
+  /** Probability that a message is late, because TCP must retransmit it. */
   readonly lossProbability?: number;
   readonly latencyFactor?: number;
   readonly addedLatencyMs?: number;
@@ -63,12 +63,12 @@ export interface LinkTrouble {
   readonly bytesPerS?: number;
 }
 
-/** Shortest time after which a lost message is sent again. */
+/** Shortest time after which a lost message is retransmitted, in milliseconds. */
 const RESEND_MS = 200;
 /** Bytes added to every message: headers of TCP, IP and Ethernet. */
 const OVERHEAD_BYTES = 66;
 
-/** One direction between two hosts. */
+/** One direction of the network between two hosts. */
 export class Link {
   readonly from: HostNetwork;
   readonly to: HostNetwork;
@@ -93,7 +93,7 @@ export class Link {
     }
   }
 
-  /** Whether messages get through now, as far as the network goes. */
+  /** Whether the network lets messages through now; a host may still be down. */
   get isOpen(): boolean {
     return !this.#isBlocked;
   }
@@ -109,7 +109,7 @@ export class Link {
     this.#lane = bytesPerS === Number.POSITIVE_INFINITY ? undefined : new Lane(bytesPerS);
   }
 
-  /** Latency of an empty message, without its tail. */
+  /** Latency of an empty message, without jitter and tail. */
   get latencyMs(): number {
     return this.#baseLatencyMs * this.#latencyFactor + this.#addedLatencyMs;
   }
@@ -119,7 +119,7 @@ export class Link {
     return nowMs + this.#drawnLatencyMs();
   }
 
-  /** Arrival time of a message that leaves now, behind all others on the same way. */
+  /** Arrival time of a message that leaves now, after all others on the same way. */
   arrivalMs(nowMs: number, bytes: number): number {
     const chargedBytes = bytes + OVERHEAD_BYTES;
     const latencyMs = this.#drawnLatencyMs();

@@ -4,7 +4,7 @@ import { systemError } from '../kernel/system-error.js';
 import type { HostNetwork, NetworkProcess } from './host-network.js';
 import { type Burst, type Stream, type StreamEnd, splitAt } from './stream.js';
 
-/** High-water mark of Node 20, used on every version of Node. */
+/** High-water mark of streams in Node 20, used on every version of Node. */
 const HIGH_WATER_MARK_BYTES = 16 * 1024;
 
 interface ConnectionParts {
@@ -13,12 +13,12 @@ interface ConnectionParts {
   /** Address of the peer; undefined for a Unix socket. */
   readonly remote: { readonly address: string; readonly port: number } | undefined;
   readonly onread?: ReceiveInto | undefined;
-  /** Time of silence after which the peer is probed; undefined: never. */
+  /** Milliseconds of silence after which the peer is probed; undefined: never. */
   readonly keepAliveMs?: number | undefined;
   readonly splitProbability: number;
 }
 
-/** One end of a simulated connection, which does what a `net.Socket` does. */
+/** One end of a simulated connection, which behaves like a `net.Socket`. */
 export class SimConnection extends EventEmitter implements Connection, StreamEnd {
   readonly process: NetworkProcess;
   readonly network: HostNetwork;
@@ -38,12 +38,12 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
   #corks = 0;
   #bytesWritten = 0;
   #needsDrain = false;
-  /** Whether the program has been told of the connection. */
+  /** Whether the program knows that the connection is open. */
   #isOpen = false;
   #isFlowing: boolean | undefined;
   #isHandingOver = false;
   #isFlowDue = false;
-  /** Bytes of the first burst that were delivered. */
+  /** Number of bytes of the first burst that were delivered. */
   #handedBytes = 0;
   #hasPeerEnded = false;
   #resetCode: string | undefined;
@@ -93,7 +93,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     return this.#incoming;
   }
 
-  /** Whether the other end is gone, though nothing may have told so. */
+  /** Whether the other end is gone, even if nothing has told this end so. */
   get isPeerGone(): boolean {
     return this.#outgoing?.receiver.isGone === true;
   }
@@ -206,7 +206,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     return this;
   }
 
-  /** Establishes the connection in the kernel; `opened` tells the program. */
+  /** Establishes the connection in the kernel; {@link opened} tells the program. */
   established(outgoing: Stream, incoming: Stream): void {
     this.#outgoing = outgoing;
     this.#incoming = incoming;
@@ -216,7 +216,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     for (const bytes of early) outgoing.write(bytes);
   }
 
-  /** Tells the program of the connection; must run in its process. */
+  /** Tells the program that the connection is open; must run in its process. */
   opened(event?: 'connect'): void {
     this.#isOpen = true;
     this.#afterSending();
@@ -224,7 +224,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.#flow();
   }
 
-  /** Ends the connection, which could not be made. */
+  /** Ends a connection that could not be established. */
   failedToConnect(error: NodeJS.ErrnoException): void {
     this.#destroy(error);
   }
@@ -260,13 +260,13 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.process.enter('failed', () => this.#destroy(systemError(code, `read ${code}`, { syscall: 'read' })));
   }
 
-  /** Stops all arrivals in either direction until it is no longer stalled. */
+  /** Stops, or resumes, all arrivals in both directions. */
   setStalled(isStalled: boolean): void {
     if (this.#outgoing !== undefined) this.#outgoing.isStalled = isStalled;
     if (this.#incoming !== undefined) this.#incoming.isStalled = isStalled;
   }
 
-  /** Resets both ends once that many more bytes have arrived at one of them; 0: now. */
+  /** Resets both ends once `bytes` more bytes have arrived at one of them; 0: now. */
   cutAfter(bytes: number): void {
     if (bytes === 0) this.#outgoing?.cut();
     this.#outgoing?.cutAfter(bytes);
@@ -279,7 +279,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.#close();
   }
 
-  /** Ends the connection of a host that has gone; the peer hears nothing. */
+  /** Ends the connection of a host that is gone; the peer is not informed. */
   vanished(): void {
     this.removeAllListeners();
     this.#isDestroyed = true;
@@ -307,7 +307,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.#afterSending();
   }
 
-  /** Emits 'drain' if the system has taken the data that was too much before. */
+  /** Emits 'drain', and finishes an end, once the system has taken all data. */
   #afterSending(): void {
     if (this.#isDestroyed || !this.#isOpen || this.writableLength > 0) return;
     if (this.#needsDrain) this.process.schedule('drain', () => this.#drained());
@@ -339,7 +339,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.process.schedule('readable', this.#flowNow);
   }
 
-  /** Whether Node reads from the system, into its own buffer if need be: then it notices a reset at once. */
+  /** Whether Node reads from the system, if necessary into its own buffer, so that it notices a reset at once. */
   get #isReading(): boolean {
     if (this.#isFlowing === true) return true;
     if (this.#onread !== undefined) return this.#isFlowing !== false;
@@ -373,7 +373,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     const first = this.#incoming?.inbox[0];
     if (first === undefined || this.#isDestroyed) return false;
     if (this.#onread !== undefined) return this.#isFlowing !== false;
-    // An end without data before it is noticed also by a program that does not read.
+    // Even a program that does not read notices an end without data before it.
     return this.#isFlowing === true || this.#handedBytes === first.lengthBytes;
   }
 
@@ -384,7 +384,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
       if (this.#onread === undefined) this.#handOver(burst, incoming);
       else this.#receiveInto(this.#onread, burst);
     }
-    // A program that has paused meanwhile is told of the end all the same, as nothing is before it.
+    // Even a program that has paused meanwhile is told of the end, because no data is left before it.
     if (this.#isDestroyed || this.#handedBytes < burst.lengthBytes) return;
     this.#handedBytes = 0;
     incoming.consumed();
@@ -433,7 +433,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.#onFinished = [];
     this.#early = [];
     this.#corked = [];
-    // Data that was sent and not read is answered with a reset.
+    // Closing a connection with unread data resets it.
     const hasUnread = this.#incoming?.inbox.some((burst) => burst.lengthBytes > 0) === true;
     if (hasUnread) this.#outgoing?.reset();
     else this.#outgoing?.abandon();

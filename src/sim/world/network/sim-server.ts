@@ -12,17 +12,17 @@ import type { Fabric } from './fabric.js';
 import type { NetworkProcess } from './host-network.js';
 import type { SimConnection } from './sim-connection.js';
 
-/** Connections that the kernel accepts for a program that does not. */
+/** Most connections that the kernel establishes before the program accepts them. */
 const BACKLOG_COUNT = 511;
 
-/** A listening socket of a simulated process, which does what a `net.Server` does. */
+/** A listening socket of a simulated process, which behaves like a `net.Server`. */
 export class SimServer extends EventEmitter implements Server {
   readonly process: NetworkProcess;
   readonly options: ListenOptions;
   readonly #fabric: Fabric;
   readonly #onConnection: (connection: SimConnection) => void;
   readonly #connections = new Set<SimConnection>();
-  /** Connections that the kernel has made and the program has not accepted. */
+  /** Connections that the kernel has established and the program has not accepted. */
   readonly #backlog = new Set<SimConnection>();
   #bound: { readonly address: string; readonly port: number } | string | null = null;
   /** Changes with every `listen` and `close`. */
@@ -49,7 +49,7 @@ export class SimServer extends EventEmitter implements Server {
     return this.#backlog.size >= BACKLOG_COUNT;
   }
 
-  /** The address listened on, for the choice between servers of one port. */
+  /** The address on which it listens, which distinguishes servers of one port. */
   get boundAddress(): string | undefined {
     return typeof this.#bound === 'string' ? undefined : this.#bound?.address;
   }
@@ -100,7 +100,7 @@ export class SimServer extends EventEmitter implements Server {
     return this;
   }
 
-  /** Accepts a connection that the kernel has made. */
+  /** Accepts a connection that the kernel has established. */
   accept(connection: SimConnection): void {
     this.#backlog.add(connection);
     const { process } = this;

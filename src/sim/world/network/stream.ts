@@ -6,17 +6,17 @@ import type { Link } from './link.js';
 
 /** Either end of a stream, as the kernel of its host sees it. */
 export interface StreamEnd {
-  /** Whether the end is gone: the kernel answers with a reset. */
+  /** Whether the end is gone, so that its kernel answers with a reset. */
   readonly isGone: boolean;
   /** Called when the system has taken all written data. */
   taken(): void;
-  /** Called when there is more in the inbox. */
+  /** Called when more data is in the inbox. */
   arrived(): void;
   wasReset(): void;
   failed(code: string): void;
 }
 
-/** Data that arrives at once and, as an event plan, its arrival. */
+/** Data that arrives together; as an event plan, its arrival. */
 export class Burst implements EventPlan {
   readonly kind = 'arrive';
   readonly owner = undefined;
@@ -25,7 +25,7 @@ export class Burst implements EventPlan {
   lengthBytes = 0;
   /** Bytes that the network charges. */
   chargedBytes = 0;
-  /** Whether the stream ends behind the bytes. */
+  /** Whether the stream ends after the bytes. */
   isEnd = false;
   readonly #stream: Stream;
 
@@ -68,12 +68,13 @@ const BURST_MIN_BYTES = 256;
 const PIECE_MIN_BYTES = 64;
 const RETRY_MIN_MS = 200;
 const RETRY_MAX_MS = 120_000;
-/** Milliseconds after which Linux gives up, with 15 retries. */
+/** Milliseconds after which Linux gives up, which is after 15 retries. */
 const GIVE_UP_AFTER_MS = 924_600;
 
 /**
- * One direction of a connection: data written, in the network, and arrived but not taken. Writes of one event travel
- * together. Data that meets a host or a link that is down is sent again later, all in order; so loss is delay.
+ * One direction of a connection: data that waits, is in flight, or has arrived and was not read. Writes of one event
+ * travel together. Data that meets a host or a link that is down is sent again later, all in order, so that loss only
+ * causes delay.
  */
 export class Stream implements TurnEnd {
   readonly #parts: StreamParts;
@@ -82,10 +83,10 @@ export class Stream implements TurnEnd {
   /** Charged bytes that the system has taken and that have not been acknowledged. */
   #inFlightBytes = 0;
   readonly #acknowledgements: Acknowledgement[] = [];
-  /** Acknowledged bytes whose acknowledgement does not get through. */
+  /** Read bytes whose acknowledgement does not get through. */
   #heldBytes = 0;
   #acknowledging: SimEvent | undefined;
-  /** Bursts of the present event. */
+  /** Bursts of the current event. */
   #open: Burst[] = [];
   #nextSequence = 0;
   #expectedSequence = 0;
@@ -93,7 +94,7 @@ export class Stream implements TurnEnd {
   #hasEnded = false;
   #isSilent = false;
   #lastArrivalMs = 0;
-  /** Bursts that were sent in vain, in order. */
+  /** Bursts that could not be delivered, in order. */
   #lost: Burst[] = [];
   #retryMs = RETRY_MIN_MS;
   #lostSinceMs = 0;
@@ -101,7 +102,7 @@ export class Stream implements TurnEnd {
   #cutAfterBytes = Number.POSITIVE_INFINITY;
   /** Whether nothing arrives although the hosts are up. */
   isStalled = false;
-  /** Bursts that have arrived and were not taken. */
+  /** Bursts that have arrived and were not read. */
   readonly inbox: Burst[] = [];
 
   constructor(parts: StreamParts) {
@@ -116,7 +117,7 @@ export class Stream implements TurnEnd {
     return this.#parts.receiver;
   }
 
-  /** Bytes that the system has not taken. */
+  /** Bytes that the system has not taken yet. */
   get queuedBytes(): number {
     return this.#queuedBytes;
   }
@@ -134,7 +135,7 @@ export class Stream implements TurnEnd {
     this.#take();
   }
 
-  /** Ends the stream behind the written data. */
+  /** Ends the stream after the written data. */
   end(): void {
     this.#isEnding = true;
     this.#take();
@@ -147,7 +148,7 @@ export class Stream implements TurnEnd {
     this.end();
   }
 
-  /** Sends a reset behind the data in flight. */
+  /** Sends a reset after the data in flight. */
   reset(): void {
     if (this.#isSilent) return;
     this.silence();
@@ -166,7 +167,7 @@ export class Stream implements TurnEnd {
     });
   }
 
-  /** Sends nothing more, and nothing again, as the sender is gone. */
+  /** Sends nothing more, and repeats nothing, because the sender is gone. */
   silence(): void {
     this.#isSilent = true;
     this.#queue.length = 0;
@@ -176,7 +177,7 @@ export class Stream implements TurnEnd {
     this.#cancelRetry();
   }
 
-  /** Resets both ends when that many more bytes have arrived. */
+  /** Resets both ends when this many more bytes have arrived. */
   cutAfter(bytes: number): void {
     this.#cutAfterBytes = bytes;
   }
@@ -188,7 +189,7 @@ export class Stream implements TurnEnd {
     sender.wasReset();
   }
 
-  /** Notes that the receiver has taken the first burst of the inbox. */
+  /** Notes that the receiver has read the first burst of the inbox. */
   consumed(): void {
     const burst = this.inbox.shift() as Burst;
     const { fabric, back } = this.#parts;
@@ -212,7 +213,7 @@ export class Stream implements TurnEnd {
     }
   }
 
-  /** Lets the system take as much as may be in flight. */
+  /** Lets the system take as much data as may be in flight. */
   #take(): void {
     if (this.#isSilent) return;
     this.#reap();
@@ -240,7 +241,7 @@ export class Stream implements TurnEnd {
     const burst = hasRoom ? last : this.#openBurst();
     const neededBytes = burst.lengthBytes + bytes.length;
     if (neededBytes > burst.bytes.length) {
-      // Mostly there is a single write.
+      // Usually there is only one write, which gets a buffer of its length.
       const isFirst = burst.lengthBytes === 0;
       const larger = Buffer.allocUnsafe(
         isFirst ? neededBytes : Math.max(BURST_MIN_BYTES, 2 * burst.bytes.length, neededBytes),
@@ -272,7 +273,7 @@ export class Stream implements TurnEnd {
     scheduler.schedule(atMs, burst);
   }
 
-  /** @internal Receives one of its bursts. */
+  /** @internal Receives one of this stream's bursts. */
   arrive(burst: Burst): void {
     const { fabric, link, receiver, plane } = this.#parts;
     if (burst.sequence !== this.#expectedSequence || !link.to.isUp || this.isStalled) {
@@ -300,7 +301,7 @@ export class Stream implements TurnEnd {
 
   #cutWithin(burst: Burst): void {
     burst.lengthBytes = this.#cutAfterBytes;
-    // Bursts behind it may arrive before the receiver has noticed.
+    // Later bursts may arrive before the receiver has noticed.
     this.#cutAfterBytes = 0;
     burst.isEnd = false;
     if (burst.lengthBytes > 0) {
@@ -389,7 +390,7 @@ export class Stream implements TurnEnd {
   }
 }
 
-/** Position at which received bytes are split into two pieces; 0: they are not. */
+/** Position at which received bytes are split into two pieces; 0: they are not split. */
 export function splitAt({ to: { random } }: Link, lengthBytes: number, probability: number): number {
   if (lengthBytes < 2 || !chance(random, probability)) return 0;
   return 1 + (random.u32() % (lengthBytes - 1));
