@@ -5,7 +5,7 @@ import { formatTable } from '../command/table.js';
 import { ENGINES } from './engine/engine-plans.js';
 import type { Benchmark, BenchReport } from './measuring/report.js';
 
-/** Benchmarks by name. Each is loaded when it is asked for, as it may need packages that are not installed. */
+/** Benchmarks by name. Each is loaded on demand, as it may need packages that are not installed. */
 const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   tcp: async () => (await import('./tcp.js')).tcpBench,
   ring: async () => (await import('./ring.js')).ringBench,

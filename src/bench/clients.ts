@@ -24,19 +24,19 @@ import {
 const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const EXISTS_PAGE_BYTES = 2 ** 20;
-/** Pages of a pass, at most: small ones take their time. */
+/** Most pages per pass, because passes of many small pages take long. */
 const PASS_MAX_PAGES = 8192;
 const FULL_WORK_BYTES = 2 ** 29;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
 const POOL_SLACK = 1.25;
 const EXISTS_CALLS = 1_000;
-/** Pages of a registered pool in three ways, and pages as objects. */
+/** Ways to move pages: three for pages of a registered pool, and one for pages as objects. */
 const MODES = ['direct', 'staged', 'bytes', 'objects'] as const;
 type Mode = (typeof MODES)[number];
 
 /**
- * Compares an engine in Python, attached to the client socket of this process's node, with the node's own calls in this
- * process: reads of pages in another process's pool, sets, and lookups, for each way in which pages can travel.
+ * Compares a Python engine at the client socket of this process's node with calls in the node itself: reads of pages in
+ * another process's pool, sets, and lookups, for each way in which pages can travel.
  */
 export async function clientsBench(options: BenchOptions): Promise<BenchReport> {
   const python = await findPython();
@@ -77,7 +77,7 @@ class ClientsBench {
   readonly #folder: string;
   readonly #memory: HostRegion;
   #passes = 0;
-  /** What the engine's passes of one race have cost. */
+  /** Costs of the engine's passes in the current race. */
   readonly #cpu: EngineCost[] = [];
 
   private constructor(parts: {
@@ -219,7 +219,7 @@ class ClientsBench {
     };
   }
 
-  /** Keys that were not set before: a page that exists already is not copied. */
+  /** Keys that were never set before, because a page that already exists is not copied. */
   #fresh(keys: readonly string[]): string[] {
     this.#passes++;
     return keys.map((key) => `${this.#passes} ${key}`);
@@ -246,7 +246,7 @@ class ClientsBench {
   }
 }
 
-/** Median cost of contender `i`; the first one is the node itself, of which it is not known. */
+/** Median cost of contender `i`; `-` for the first one, which is the node itself. */
 function cpuPerGb(costs: readonly EngineCost[], i: number): number | string {
   const own = costs.filter(({ mode }) => mode === MODES[i - 1]).map(({ secondsPerGb }) => secondsPerGb);
   return own.length === 0 ? '-' : round3(median(own));

@@ -17,13 +17,13 @@ const FULL_BATCH_COUNT = 4_000;
 const QUICK_BATCH_COUNT = 100;
 const BATCH_KEYS = 128;
 const PUT_BATCH_KEYS = 1024;
-/** Prefix of a namespaced key: 32 hexadecimal characters and a slash. The 64 of a content hash follow. */
+/** Prefix of a namespaced key: 32 hexadecimal characters and a slash. A content hash of 64 characters follows it. */
 const PREFIX = `${'5a0c93e1'.repeat(4)}/`;
 const NODE_ID = 'peer';
 const SEED = 7;
 
 /**
- * Lookups in the shard of another process over loopback: every batch goes over one connection, every location that
+ * Measures lookups in another process's shard over loopback. All batches share one connection, and every location that
  * comes back is compared with what was put.
  */
 export const directoryBench: Benchmark = async (options) => {
@@ -140,7 +140,7 @@ async function getRound(
   await Promise.all(Array.from({ length: work.atOnce }, worker));
   const seconds = (performance.now() - startMs) / 1000;
   const clientCpuMs = cpuMsSince(clientBefore);
-  // Asking makes the peer collect garbage; the round before pays for that, not this one.
+  // The peer collects garbage before it answers; that processor time counts towards this round.
   const after = await peer.call({ kind: 'usage' });
   latenciesMs.sort((a, b) => a - b);
   return {
@@ -158,7 +158,7 @@ function randomBatch(random: RandomSource, keyCount: number): { indices: number[
   return { indices, keys: indices.map(keyOf) };
 }
 
-/** A key that looks like a content hash and follows from the index. */
+/** A key that looks like a content hash and is derived from the index. */
 function keyOf(index: number): string {
   let hash = PREFIX;
   let word = index + 1;
@@ -191,7 +191,7 @@ function cpuMsSince(before: NodeJS.CpuUsage): number {
   return (user + system) / 1000;
 }
 
-/** `start` begins to serve; both answer with what the process uses. */
+/** `start` starts the server. The answer to either command has the resources that the process uses. */
 interface DirectoryPeerCommand {
   readonly kind: 'start' | 'usage';
 }
@@ -200,9 +200,9 @@ interface DirectoryPeerAnswer {
   readonly error?: string;
   readonly port: number;
   readonly keys: number;
-  /** JavaScript heap in use and array buffers, after a collection. */
+  /** Bytes of the JavaScript heap in use and of array buffers, after a garbage collection. */
   readonly memoryBytes: number;
-  /** Processor time since the start, all threads. */
+  /** Milliseconds of processor time of all threads since the process started. */
   readonly cpuMs: number;
 }
 
@@ -214,7 +214,7 @@ export function directoryPeer(): ExecuteCommand<DirectoryPeerCommand, DirectoryP
   new DirectoryServer({ shard }).attach(rpc);
   return async ({ kind }) => {
     if (kind === 'start') port = await rpc.start();
-    // Two collections: the first one may only promote what the second one frees.
+    // There are two collections, because the first one may only promote what the second one frees.
     globalThis.gc?.();
     globalThis.gc?.();
     const { heapUsed, arrayBuffers } = process.memoryUsage();

@@ -8,17 +8,17 @@ import { type Benchmark, type BenchOptions, type BenchReport, median } from './m
 const MIB = 1024 * 1024;
 const PAGE_BYTES = MIB;
 const OS_PAGE_BYTES = 4096;
-/** Bytes of the pages: far more than a processor's caches hold. */
+/** Total bytes of the pages, far more than processor caches hold. */
 const FULL_BYTES = 512 * MIB;
 const QUICK_BYTES = 8 * MIB;
 
 type Row = BenchReport['rows'][number];
 
-/** One way to do a piece of work. The first contender of a group is the reference of the others. */
+/** One way to do a piece of work. The first contender of a group is the reference for the others. */
 interface Contender {
   readonly group: string;
   readonly how: string;
-  /** Does the work once over all bytes; the time until it resolves counts. Returns work that is not to be timed. */
+  /** Does the work once over all bytes, timed until it resolves. Returns a clean-up function that is not timed. */
   run(): Promise<() => void | Promise<void>> | (() => void | Promise<void>);
 }
 
@@ -30,7 +30,7 @@ interface Sample {
 
 /**
  * Compares checksums, copies and fresh memory of the addon with plain Node, for 1 MiB pages that are out of cache.
- * `kernel_percent` is the operating system's part of the CPU time.
+ * `kernel_percent` is the operating system's share of the CPU time.
  */
 export const memoryBench: Benchmark = async (options) => {
   const bytes = options.quick ? QUICK_BYTES : FULL_BYTES;
@@ -62,7 +62,7 @@ export const memoryBench: Benchmark = async (options) => {
   }
 };
 
-/** Memory that pages are read from, and memory that copies of them go to. */
+/** Memory that pages are read from, and memory for their copies. */
 interface Pages {
   readonly source: Uint8Array;
   readonly target: Uint8Array;
@@ -76,7 +76,7 @@ function plainPages(bytes: number): Pages {
 }
 
 interface NativePages extends Pages {
-  /** Address of the source; the target follows it. */
+  /** Address of the source; the target directly follows it. */
   readonly addr: number;
   free(): void;
 }
@@ -194,7 +194,7 @@ function registeringContender(addon: NativeAddon, bytes: number) {
   return { contenders: [contender], note: `Registered with ${engine.deviceName}.`, close: () => engine.close() };
 }
 
-/** Measures one warm-up round, then the counted ones; each runs every contender once. */
+/** Runs one warm-up round, then the counted ones. Each round runs every contender once. */
 async function measure(contenders: readonly Contender[], options: BenchOptions): Promise<readonly Sample[][]> {
   const samples: Sample[][] = contenders.map(() => []);
   for (let round = -1; round < options.rounds; round++) {

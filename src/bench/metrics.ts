@@ -60,7 +60,7 @@ export async function metricsBench(options: BenchOptions): Promise<BenchReport> 
     const speeds = { alone: [] as number[], scraped: [] as number[] };
     for (let round = 1; round <= options.rounds; round++) {
       options.progress(`round ${round} of ${options.rounds}`);
-      // The two orders alternate, as the machine may get slower or faster meanwhile.
+      // The order alternates, because the machine may get slower or faster over time.
       if (round % 2 === 1) speeds.alone.push(await alone());
       speeds.scraped.push(await scraped());
       if (round % 2 === 0) speeds.alone.push(await alone());
@@ -103,7 +103,7 @@ class BusyReader {
     }
   }
 
-  /** Reads for that long, and resolves with GB a second. Rejects if a page did not come. */
+  /** Reads for `forMs` milliseconds; resolves with GB per second. Rejects if a page could not be read. */
   async read(forMs: number): Promise<number> {
     const startMs = performance.now();
     let pages = 0;
@@ -117,7 +117,7 @@ class BusyReader {
   }
 }
 
-/** Processor time of rendering the metrics once in this process while it is idle. */
+/** Milliseconds of processor time that it takes to render the metrics once while this process is idle. */
 async function renderMs(store: MeshCacheStore, renders: number): Promise<number> {
   const before = process.cpuUsage();
   for (let i = 0; i < renders; i++) await store.metrics.renderPrometheus();
@@ -139,7 +139,7 @@ interface ScrapeAnswer {
   readonly bytes: number;
 }
 
-/** The scraper of the metrics benchmark: asks for a page again and again, as Prometheus does. */
+/** The scraper of the metrics benchmark. It fetches a URL at regular intervals, as Prometheus does. */
 export function scrapePeer(): ExecuteCommand<ScrapeCommand, ScrapeAnswer> {
   return async ({ url, intervalMs, forMs }) => {
     const endMs = performance.now() + forMs;

@@ -1,10 +1,10 @@
 /*
- * The other process of a benchmark: `bench-peer.js SUBJECT` executes the commands of the process that started it. It
- * lives as long as the IPC channel between them.
+ * A benchmark's peer process: `bench-peer.js SUBJECT` executes the commands of the process that started it. It exits
+ * when the IPC channel between them closes.
  */
 import { type ExecuteCommand, type PeerSubject, serveCommands } from './measuring/peer-process.js';
 
-/** The beginning of each subject's peer, loaded when it is asked for. */
+/** Start function of each subject's peer, loaded on demand. */
 const PEERS: Readonly<Record<PeerSubject, () => Promise<() => ExecuteCommand<never, object>>>> = {
   auth: async () => (await import('./auth/auth.js')).authPeer,
   cluster: async () => (await import('./cluster/cluster-nodes.js')).clusterPeer,

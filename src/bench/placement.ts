@@ -21,15 +21,15 @@ const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20] as const;
 const BATCH_BYTES = 16 * 2 ** 20;
 const FULL_WORK_BYTES = 256 * 2 ** 20;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
-/** Size of a pool relative to what is set in a pass. */
+/** Size of a pool relative to the bytes that are set in a pass. */
 const POOL_SLACK = 1.25;
 /** Pages of a pass that are read back. */
 const SAMPLE_PAGES = 4;
 const PLACED_TIMEOUT_MS = 30_000;
 
 /**
- * `batchSet` of new pages on a node of each write policy. Each has a cluster of its own, with a storage node in another
- * process, which reads what is placed while the next pages are set.
+ * Measures `batchSet` of new pages on a node for each write policy. Each node has a cluster of its own, with a storage
+ * node in another process, which reads placed pages while the next ones are set.
  */
 export async function placementBench(options: BenchOptions): Promise<BenchReport> {
   const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
@@ -129,7 +129,7 @@ interface SetterParts {
   readonly pages: number;
 }
 
-/** Sets all pages of a source under new keys in each pass. */
+/** In each pass, sets all pages of a source under new keys. */
 class Setter implements Contender {
   readonly name: string;
   readonly #parts: SetterParts;
@@ -161,7 +161,7 @@ class Setter implements Contender {
     return this.#failed === 0;
   }
 
-  /** Reads some of the pages back, which must be right or gone, and waits for the storage node. */
+  /** Waits for the storage node, then reads some pages back; each must be right or gone. */
   async settle(): Promise<void> {
     const { store, pages, pageBytes } = this.#parts;
     const untilMs = performance.now() + PLACED_TIMEOUT_MS;

@@ -8,10 +8,10 @@ const BATCH_KEYS = 128;
 const FULL_ENTRIES = [30_000, 1_000_000] as const;
 const QUICK_ENTRIES = [1000] as const;
 const PAGE_BYTES = 4_497_408;
-/** Policies to measure; the first one is the reference of the ratios. */
+/** Policies to measure. The first one is the reference for the ratios. */
 const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo', 'yield'];
 const WAYS = ['strings', 'encoded'] as const;
-/** Most keys of one round, for which they are created anew. */
+/** Most keys per round; each round creates new ones. */
 const ROUND_KEYS = 2 ** 18;
 /** How many times the pool's capacity is published before measuring, so that pages and ghosts are full. */
 const FILLS = 4;
@@ -19,14 +19,14 @@ const FILLS = 4;
 const SEGMENT_BYTES = 2 ** 30;
 const FULL_POOL_BYTES = 8 * 2 ** 30;
 const QUICK_POOL_BYTES = 2 ** 30;
-/** How many times the pool is written over, both before and while measuring. */
+/** How many times the pool is overwritten in all; only the second half is measured. */
 const TURNOVERS = 8;
 
 type Row = BenchReport['rows'][number];
 
 interface Load {
   readonly name: string;
-  /** Mean length of a page in bytes; it determines how many publishes write a pool over once. */
+  /** Mean length of a page in bytes. It determines how many publishes overwrite the pool once. */
   readonly meanBytes: number;
   size(random: RandomSource): number;
 }
@@ -51,8 +51,8 @@ const LOADS: readonly Load[] = [
 ];
 
 /**
- * Measures the pool core without page bytes: how many keys it places in a second while evicting, and how much of the
- * space it fills.
+ * Measures the pool core without page bytes: how long publishing with eviction and lookups take per key, and how much
+ * of the space pages fill.
  */
 export const poolBench: Benchmark = async (options) => {
   const rows: Row[] = [];
@@ -100,7 +100,7 @@ async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<
     const batches = hexKeyBatches(count, BATCH_KEYS, round + 1);
     for (let i = 0; i < contenders.length; i++) {
       const contender = contenders[(i + round) % contenders.length] as Contender;
-      // A turn of the event loop lets garbage of the contender before be collected, so that it is not charged to this
+      // A turn of the event loop lets the previous contender's garbage be collected, so that it is not charged to this
       // one.
       await new Promise((resolve) => setImmediate(resolve));
       publishAndLookUp(contender, batches, round >= fills);
@@ -141,7 +141,7 @@ function publishAndLookUp(contender: Contender, batches: readonly string[][], is
   const publish = timePerOperationNs(count, () => {
     for (const keys of asked) pool.publishBatch(keys, PAGE_BYTES);
   });
-  // Only pages that are there are looked up, because policies keep different pages.
+  // Only pages that are in the pool are looked up, because policies keep different pages.
   const there = batches.flatMap((keys) => {
     const isThere = pool.hasBatch(keys);
     return keys.filter((_, i) => isThere[i] === 1);
@@ -161,7 +161,7 @@ function ofKind({ keys: kind }: Contender, keys: readonly string[]): Keys {
   return kind === 'strings' ? keys : encoded(keys);
 }
 
-/** Median of the ratios of the single rounds. */
+/** Median of the ratios of the individual rounds. */
 function ratio(times: readonly number[], others: readonly number[]): number {
   return Number(median(times.map((time, i) => time / (others[i] as number))).toFixed(2));
 }

@@ -30,7 +30,7 @@ interface IbReadBwOptions {
   readonly device: string;
   /** Address of the device; both sides run on this host. */
   readonly host: string;
-  /** TCP port by which the two sides find each other. */
+  /** TCP port on which the two sides connect. */
   readonly port: number;
   readonly messageBytes: number;
   /** Messages to read on each queue pair. */
@@ -56,10 +56,10 @@ const BATCH_MAX_PAGES = 128;
 const LANES_COUNT = 2;
 const FULL_WORK_BYTES = 128 * 2 ** 20;
 const QUICK_WORK_BYTES = 8 * 2 ** 20;
-/** Milliseconds that every contender reads in each round. */
+/** Milliseconds that each contender reads in each round. */
 const FULL_ROUND_MS = 4000;
 const QUICK_ROUND_MS = 100;
-/** Messages on each queue pair: the fewest that `ib_read_bw` accepts. */
+/** Messages on each queue pair in a set-up run; `ib_read_bw` accepts no fewer. */
 const SET_UP_ITERATIONS = 5;
 /** Bytes that the first, uncounted round of `ib_read_bw` reads. */
 const FIRST_BYTES = 64 * 2 ** 20;
@@ -70,7 +70,7 @@ const GIB = 2 ** 30;
 /** Result of one contender in one round. */
 interface Run {
   readonly bytesPerS: number;
-  /** Processor seconds of the reading process for each GiB, user and system. */
+  /** Processor seconds of the reading process per GiB, user and system time together. */
   readonly cpuSPerGib: number;
 }
 
@@ -82,9 +82,9 @@ interface Contender {
 type RdmaPeer = PeerProcess<RdmaPeerCommand, RdmaPeerAnswer>;
 
 /**
- * Reads another process's memory over one RDMA device: perftest's `ib_read_bw`, `TransferEngine.batchRead`, and
- * `batchGetV1` with directory and verification, interleaved, with the same message size, queue pairs and reads in
- * flight.
+ * Reads another process's memory over one RDMA device with perftest's `ib_read_bw`, with `TransferEngine.batchRead`,
+ * and with `batchGetV1` including directory and verification. The contenders are interleaved and use the same message
+ * size, queue pairs and reads in flight.
  */
 export async function rdmaBench(options: BenchOptions): Promise<BenchReport> {
   options.progress('starting the serving process');
@@ -237,8 +237,8 @@ class RdmaBench {
   }
 
   /**
-   * Repeats passes over all pages until the round's time is over, two batches at a time, as `ib_read_bw` has no pause
-   * between two reads either. The bytes of the last pass are checked.
+   * Repeats passes over all pages until the round's time is over, with two batches in flight, because `ib_read_bw` does
+   * not pause between reads either. The bytes of the last pass are checked.
    */
   async #timed(
     pageBytes: number,
@@ -272,7 +272,7 @@ class RdmaBench {
   }
 
   /**
-   * A contender that runs `ib_read_bw`. Runs of few messages tell the time of start and set-up, which is subtracted.
+   * A contender that runs `ib_read_bw`. Short runs measure the time of start and set-up, which is subtracted.
    */
   #ibReadBw(messageBytes: number, sleeps: boolean): Contender {
     const { deviceName: device, queuePairsPerPeer: queuePairs, queueDepth: depth } = this.#engine;
@@ -294,7 +294,7 @@ class RdmaBench {
         const bytes = bytesOf(iterations);
         const setUpS = median(setUps.map(({ elapsedS }) => elapsedS));
         const setUpCpuS = median(setUps.map(({ cpuS }) => cpuS));
-        // The whole time of a run decides the next length, so that one slow set-up does not make the next run longer.
+        // The next run's length is derived from the total time, so that one slow set-up does not lengthen the next run.
         iterations = Math.ceil(((bytes / whole.elapsedS) * (roundS + setUpS)) / messageBytes / queuePairs);
         return {
           bytesPerS: bytes / Math.max(0.001, whole.elapsedS - setUpS),
@@ -323,8 +323,8 @@ function round3(value: number): number {
 }
 
 /**
- * Runs perftest's `ib_read_bw` once against a server of its own. Its own figures rest on a guess of the processor's
- * frequency, which is wrong in virtual machines; hence times are taken from outside.
+ * Runs perftest's `ib_read_bw` once against a server of its own. Times are taken from outside, because the program's
+ * own figures depend on an estimate of the processor frequency, which is wrong in virtual machines.
  */
 async function runIbReadBw(program: string, options: IbReadBwOptions): Promise<IbReadBwResult> {
   const flags = flagsOf(options);
@@ -347,7 +347,7 @@ function flagsOf(options: IbReadBwOptions): string[] {
   return ['-d', device, '-R', '-F', ...pairs, ...(sleeps ? ['-e'] : [])];
 }
 
-/** Starts the reader until the server listens: a reader that comes too early ends at once with an error. */
+/** Starts the reader repeatedly until the server listens. A reader that comes too early exits at once with an error. */
 async function readWhenListening(
   program: string,
   args: readonly string[],
@@ -357,7 +357,7 @@ async function readWhenListening(
     await new Promise((resolve) => setTimeout(resolve, RETRY_DELAY_MS));
     if (server.exitCode !== null) throw new Error(`the server of ib_read_bw ended with status ${server.exitCode}`);
     try {
-      // The shell's `time` measures the program that it runs, and nothing else.
+      // The shell's `time` measures only the program that it runs.
       return await run('bash', ['-c', 'TIMEFORMAT="took %R %U %S"; time "$0" "$@"', program, ...args]);
     } catch (error) {
       if (attempt === ATTEMPTS) throw error;
@@ -393,8 +393,8 @@ interface RdmaPeerAnswer {
 }
 
 /**
- * The serving process of the RDMA benchmark: one region that an engine serves, and a node whose pool it fills with the
- * same pages.
+ * The serving process of the RDMA benchmark: one region that an engine serves, and a node whose pool holds the same
+ * pages.
  */
 export function rdmaPeer(): ExecuteCommand<RdmaPeerCommand, RdmaPeerAnswer> {
   let region: HostRegion | undefined;

@@ -11,23 +11,23 @@ const VALUE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20] as const;
 const FULL_WORK_BYTES = 64 * 2 ** 20;
 const QUICK_WORK_BYTES = 2 * 2 ** 20;
 const VALUES_MAX_COUNT = 4096;
-/** Size of a node's pool relative to the values: quarantine of those that were replaced. */
+/** Size of a node's pool relative to the values, because replaced values stay in quarantine for a while. */
 const POOL_SLACK = 16;
-/** Commands that are under way at once, as far as their bytes fit. */
+/** Limits of one pipeline: number of commands, and total bytes of their values. */
 const PIPELINE_MAX_COUNT = 32;
 const PIPELINE_MAX_BYTES = 4 * 2 ** 20;
 const REFERENCE = 'redis-server';
 const OK = Buffer.from('+OK\r\n');
 
-/** Where values are set or read. */
+/** A server on which values are set or read. */
 interface Place {
   readonly name: string;
   readonly connection: RedisConnection;
-  /** Whether values are set here, too. */
+  /** Whether values are also set on this server. */
   readonly isWritable: boolean;
 }
 
-/** The commands of one measurement, and their answers: one element for each pipeline. */
+/** The commands of one measurement and their expected answers, one element per pipeline. */
 interface Work {
   readonly call: 'get' | 'set';
   readonly depth: 'single' | 'pipelined';
@@ -38,9 +38,9 @@ interface Work {
 type Row = BenchReport['rows'][number];
 
 /**
- * Sets and reads values by the Redis protocol: at redis-server, at a node that has them, and at another node. Servers
- * have processes of their own. Every answer is compared with the bytes that are expected, within the measured time, as
- * it is the same for all.
+ * Sets and reads values over the Redis protocol on redis-server, on a node that has them, and on another node. Each
+ * server is a process of its own. Every answer is compared with the expected bytes; the measured time includes the
+ * comparison, which costs the same for all.
  */
 export async function respBench(options: BenchOptions): Promise<BenchReport> {
   const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
@@ -117,7 +117,7 @@ async function measure(
   return rows;
 }
 
-/** Carries the commands out and compares all answers; returns values a second. */
+/** Sends the commands and compares all answers. Resolves with values per second; rejects if an answer is wrong. */
 async function carryOut({ valuesCount, pipelines, call }: Work, { name, connection }: Place): Promise<number> {
   const startMs = performance.now();
   for (const [i, { commands, answers }] of pipelines.entries()) {
@@ -151,7 +151,7 @@ function workOf(
   return { call, depth, valuesCount, pipelines };
 }
 
-/** The one command of the peer: start a node. */
+/** The peer's only command: start a node. */
 interface RespPeerCommand {
   readonly discoveryAddr: string;
   readonly poolBytes: number;
@@ -163,7 +163,7 @@ interface RespPeerAnswer {
   readonly error?: string;
 }
 
-/** A node with a door for Redis clients, in a process of its own. */
+/** The peer process: a node with a port for Redis clients. */
 export function respPeer(): ExecuteCommand<RespPeerCommand, RespPeerAnswer> {
   return async ({ discoveryAddr, poolBytes }) => {
     const store = await MeshCacheStore.create(benchStorage(discoveryAddr, poolBytes, { resp_port: 0 }));

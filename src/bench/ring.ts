@@ -5,10 +5,10 @@ import { type Benchmark, type BenchOptions, type BenchReport, median } from './m
 const VNODES = 160;
 const BATCH_KEYS = 128;
 const NODE_COUNTS = [3, 16, 256, 1000] as const;
-/** Number of batches; all their keys together are far more than the peer's own cache of lookups holds (5,000). */
+/** Number of batches. Together they have far more keys than the lookup cache of `hashring` holds (5,000). */
 const FULL_BATCHES = 512;
 const QUICK_BATCHES = 8;
-/** Rounds until the code is compiled and the keys have moved out of the young generation. */
+/** Uncounted rounds, after which the code is compiled and the keys have left the young generation. */
 const WARM_UP_ROUNDS = 3;
 
 /** The part of the npm package `hashring` that the benchmark uses. */
@@ -17,7 +17,7 @@ interface PeerRing {
 }
 type PeerConstructor = new (nodes: string[], algorithm: string, options: object) => PeerRing;
 
-/** Nanoseconds for each key, one number for each round. */
+/** Nanoseconds per key, one number per round. */
 interface Times {
   readonly strings: number[];
   readonly encoded: number[];
@@ -29,8 +29,8 @@ interface Times {
 type Row = BenchReport['rows'][number];
 
 /**
- * Measures lookups and the building of the ring, beside the npm package `hashring` (MD5) in the same run when it is
- * installed.
+ * Measures how long it takes to build a ring and to look up keys. If the npm package `hashring` (MD5) is installed, it
+ * is measured in the same run.
  */
 export const ringBench: Benchmark = async (options) => {
   const Peer = await loadPeer();
@@ -91,7 +91,7 @@ async function measure(
   return row(nodes, times, builds);
 }
 
-/** Times batches that have their text and no hashes. A batch is hashed only once, so each call uses fresh batches. */
+/** Times lookups of batches that have text but no hashes. A batch is hashed only once, so each pass uses fresh ones. */
 async function timeEncodedNs(ring: ConsistentHashRing, batches: readonly string[][]): Promise<number> {
   const [warm, timed] = [batches.map(encoded), batches.map(encoded)];
   for (const batch of warm) ring.getNodesBatch(batch, 1);
@@ -107,7 +107,7 @@ async function measurePeer(
   keys: readonly string[],
 ): Promise<{ build: number; lookup: number }> {
   let ring: PeerRing | undefined;
-  // `hashring` multiplies these two numbers: with them a node gets as many points as on our ring.
+  // `hashring` multiplies these two numbers, so a node gets as many points as on our ring.
   const points = { replicas: 4, 'vnode count': VNODES / 4 };
   const build = timePerOperationNs(1, () => {
     ring = new Peer(ids, 'md5', points);
@@ -170,7 +170,7 @@ export function hexKeyBatches(batches: number, batchKeys: number, seed: number):
   );
 }
 
-/** A batch with its text and without hashes, as when a request has just come in. */
+/** A batch that has its text but no hashes, as when a request has just arrived. */
 export function encoded(keys: readonly string[]): KeyBatch {
   const batch = KeyBatch.of(keys);
   void batch.text;
@@ -178,8 +178,8 @@ export function encoded(keys: readonly string[]): KeyBatch {
 }
 
 /**
- * Nanoseconds for each of `count` operations; `run` does the given part (0 to 1) of them. The event loop first turns
- * and a part is done untimed, so that garbage of the contender before is not charged to this one.
+ * Nanoseconds per operation over `count` operations; `run` does the given part (0 to 1) of them. Untimed parts and a
+ * turn of the event loop come first, so that the previous contender's garbage is not charged to this one.
  */
 async function timeSettledNs(count: number, run: (part: number) => void): Promise<number> {
   run(SETTLING_PART);
@@ -188,7 +188,7 @@ async function timeSettledNs(count: number, run: (part: number) => void): Promis
   return timePerOperationNs(count, () => run(1));
 }
 
-/** Nanoseconds for each of `count` operations. */
+/** Nanoseconds per operation over `count` operations. */
 export function timePerOperationNs(count: number, run: () => void): number {
   const start = performance.now();
   run();

@@ -19,14 +19,14 @@ const QUICK_WORK_BYTES = 16 * 2 ** 20;
 const BUSY_PAGE_BYTES = 2 ** 20;
 const BUSY_MS = 1000;
 
-/** Whether a batch's pages go one after the other, or each somewhere else. */
+/** Whether the pages of a batch go to adjacent or to scattered memory. */
 type Destinations = 'contiguous' | 'scattered';
 
 type TcpPeer = PeerProcess<TcpPeerCommand, TcpPeerAnswer>;
 
 /**
- * `batchRead` of pages in another process's pool, beside two plain sockets that only copy, and beside redis where it is
- * installed, interleaved in one run. Pages are read in random order.
+ * Compares `batchRead` of pages in another process's pool with two plain sockets that only copy and, if installed, with
+ * redis, interleaved in one run. Pages are read in random order.
  */
 export async function tcpBench(options: BenchOptions): Promise<BenchReport> {
   const bench = await TcpBench.start(options);
@@ -103,7 +103,7 @@ class TcpBench {
     return notes;
   }
 
-  /** Makes all serving sides hold pages of this size. */
+  /** Fills all servers with pages of this size. */
   async prepare(pageBytes: number): Promise<void> {
     this.#options.progress(`pages of ${formatSize(pageBytes)}: filling the pools`);
     await this.#peer.call({ kind: 'stamp', pageBytes });
@@ -112,7 +112,7 @@ class TcpBench {
     await this.#redis.fill(this.#pages(pageBytes), pageBytes, (number) => stamped(page, number));
   }
 
-  /** Rows of one page size and one kind of destination. */
+  /** Measures one page size and one kind of destination; resolves with one row per contender. */
   async measure(pageBytes: number, destinations: Destinations): Promise<BenchReport['rows'][number][]> {
     const { rounds, progress } = this.#options;
     const page = formatSize(pageBytes);
@@ -137,7 +137,7 @@ class TcpBench {
     return Math.floor(this.#target.length / pageBytes);
   }
 
-  /** The contenders; the first one is the reference of the others. */
+  /** The contenders. The first one is the reference for the others. */
   async #contenders(pageBytes: number, destinations: Destinations): Promise<Contender[]> {
     const pages = this.#pages(pageBytes);
     const numbers = Array.from({ length: pages }, (_, i) => i);
@@ -226,17 +226,17 @@ function batchesOf<T>(items: readonly T[]): T[][] {
 
 type TcpPeerCommand =
   | { readonly kind: 'start'; readonly poolBytes: number }
-  /** Stamps the pool as pages of this size. */
+  /** Fills the pool with stamped pages of this size. */
   | { readonly kind: 'stamp'; readonly pageBytes: number }
   /** Answers, then keeps the main thread busy. */
   | { readonly kind: 'busy'; readonly how: 'blocked' | 'computing'; readonly ms: number }
-  /** Answers when the main thread has time. */
+  /** Answers once the main thread is free again. */
   | { readonly kind: 'settle' };
 
 interface TcpPeerAnswer {
   readonly error?: string;
   readonly endpoint?: string;
-  /** Address as decimal text. */
+  /** Address of the pool, as decimal text. */
   readonly addr?: string;
   readonly rkey?: number;
   readonly plainPort?: number;
@@ -259,7 +259,7 @@ export function tcpPeer(): ExecuteCommand<TcpPeerCommand, TcpPeerAnswer> {
     }
     if (command.kind === 'settle') return {};
     if (command.kind === 'busy') {
-      // Starts after the answer has been sent.
+      // The answer must be sent before the thread gets busy.
       setTimeout(() => beBusy(command), 0);
       return {};
     }
@@ -272,7 +272,7 @@ export function tcpPeer(): ExecuteCommand<TcpPeerCommand, TcpPeerAnswer> {
   };
 }
 
-/** Keeps this thread from all other work, asleep or computing. */
+/** Blocks this thread for `ms` milliseconds, asleep or computing. */
 function beBusy({ how, ms }: { readonly how: 'blocked' | 'computing'; readonly ms: number }): void {
   if (how === 'blocked') {
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);

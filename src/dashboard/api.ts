@@ -5,9 +5,9 @@ import { isClusterReport } from './data/counts.js';
 import { isClusterHistory } from './data/history.js';
 import { formatClock } from './views/format.js';
 
-/** Milliseconds until a poll counts as unanswered. The node itself gives members a second. */
+/** Milliseconds after which a poll counts as unanswered. The node itself waits a second for the members. */
 const ANSWER_TIMEOUT_MS = 3_000;
-/** Statuses of answers that say in words what to do. */
+/** Statuses of answers whose text tells the reader what to do. */
 const REFUSALS: ReadonlySet<number> = new Set([403, 429]);
 const TOKEN_KEY = 'meshcache.token';
 
@@ -19,7 +19,7 @@ export type Answer =
   | { readonly kind: 'silent'; readonly isTimeout: boolean }
   | { readonly kind: 'failed'; readonly why: string };
 
-/** Fetches the reports of the node that serves this page. The token lives as long as the browser's tab. */
+/** Fetches reports from the node that serves this page. The token is kept until the browser tab is closed. */
 export class Api {
   #token = recall('sessionStorage', TOKEN_KEY) ?? '';
 
@@ -29,8 +29,8 @@ export class Api {
   }
 
   /**
-   * Fetches what the nodes have kept, in steps of `stepS`; undefined if they are of a version that keeps nothing, or do
-   * not answer. Never rejects.
+   * Fetches the history that the nodes keep in steps of `stepS` seconds; undefined if their version keeps none, or the
+   * node does not answer. Never rejects.
    */
   async history(stepS: number): Promise<ClusterHistory | undefined> {
     try {
@@ -50,7 +50,7 @@ export class Api {
     try {
       response = await this.#fetch('/api/cluster');
       if (response.status === 401) {
-        // Sent again and again, a wrong token would have the node refuse the right one for a while.
+        // If a wrong token were sent repeatedly, the node would reject the right one for a while, too.
         if (this.#token === token) this.setToken('');
         return { kind: 'unauthorized', wasGiven: token !== '' };
       }
@@ -73,16 +73,16 @@ export class Api {
   }
 }
 
-/** Failed polls in a row after which the node counts as lost. One may be lost on the way; a timeout counts at once. */
+/** Failed polls in a row after which the node counts as lost. A single timeout counts as that many. */
 const LOST_AFTER_FAILURES = 2;
 
-/** Whether the node that serves this page still answers. Times are milliseconds of the reader's clock. */
+/** Tracks whether the node that serves this page still answers. Times are milliseconds of the reader's clock. */
 export class Connection {
   #lastAnswerMs: number | undefined;
   #failures = 0;
   #trouble = 'does not answer';
 
-  /** Notes an answer; a request for a token is one, too. */
+  /** Records the result of a poll. A request for a token counts as an answer. */
   note(answer: Answer, nowMs: number): void {
     if (answer.kind === 'report' || answer.kind === 'unauthorized') {
       this.#failures = 0;
@@ -97,7 +97,7 @@ export class Connection {
     return this.#failures >= LOST_AFTER_FAILURES;
   }
 
-  /** Time since when there is no answer; null while there is one, or if there never was. */
+  /** Time of the last report if the node is lost; null while it answers, or if there was never a report. */
   get lostSinceMs(): number | null {
     return this.isLost ? (this.#lastAnswerMs ?? null) : null;
   }

@@ -1,7 +1,7 @@
 import { setText } from './views/dom.js';
 
 /**
- * A choice of the reader. If the browser keeps nothing for this page (its settings may forbid it), a reload forgets the
+ * A stored choice of the reader; null if there is none. If the browser's settings forbid storage, a reload forgets the
  * choice.
  */
 export function recall(area: 'localStorage' | 'sessionStorage', key: string): string | null {
@@ -18,7 +18,7 @@ export function remember(area: 'localStorage' | 'sessionStorage', key: string, v
     if (value === '') window[area].removeItem(key);
     else window[area].setItem(key, value);
   } catch {
-    // Without storage the choice holds until the page is left.
+    // Without storage, the choice lasts until the reader leaves the page.
   }
 }
 
@@ -26,7 +26,7 @@ const THEME_KEY = 'meshcache.theme';
 
 type Theme = 'light' | 'dark';
 
-/** Follows the system until the reader chooses; the choice is kept. `onChange` is called after every change. */
+/** Follows the system's theme until the reader chooses one, which is stored. Calls `onChange` after every change. */
 export function startTheme(button: HTMLButtonElement, onChange: () => void): void {
   const prefersDark = matchMedia('(prefers-color-scheme: dark)');
   const stored = recall('localStorage', THEME_KEY);

@@ -22,14 +22,14 @@ import { TotalsView } from './views/totals-view.js';
 
 const RANGE_KEY = 'meshcache.range';
 
-/** Milliseconds between two attempts to fetch what the nodes have kept, and between two refreshes of a long range. */
+/** Milliseconds between two attempts to fetch the nodes' history, and between two refreshes of a long range. */
 const FETCH_GAP_MS = 10_000;
 
 const CLUSTER = 'cluster';
 
 const NODE_PREFIX = 'node=';
 
-/** The page: receives answers and shows them. */
+/** The page, which shows the answers of the node. */
 export class Dashboard {
   readonly #timeline: Timeline;
   readonly #members = new Members();
@@ -184,7 +184,7 @@ export class Dashboard {
   }
 }
 
-/** A note about whose figures are shown, and from when. */
+/** A note that says which nodes' figures are shown, and from when. */
 function scopeNote(nodeId: string | null, members: readonly Member[]): string {
   if (nodeId === null) {
     const present = members.filter((member) => !isGone(member)).length;
@@ -209,8 +209,8 @@ function scopeNote(nodeId: string | null, members: readonly Member[]): string {
 }
 
 /**
- * The selected node; null is the whole cluster. It stands in the page's address, so that it can be reloaded and passed
- * on.
+ * The selected node; null stands for the whole cluster. The page's address contains it, so that the page can be
+ * reloaded and shared.
  */
 class Scope {
   readonly #select: HTMLSelectElement;
@@ -242,7 +242,7 @@ class Scope {
     this.#showChoice();
   }
 
-  /** Updates the choice of nodes; the selected one stays in it, known or not. */
+  /** Updates the list of nodes. The selected node stays in it even if it is not known. */
   update(members: readonly Member[]): void {
     const labels = new Map(members.map((member) => [member.nodeId, labelOf(member)]));
     if (this.#nodeId !== null && !labels.has(this.#nodeId)) labels.set(this.#nodeId, `${this.#nodeId} (not known)`);
@@ -284,8 +284,8 @@ function nodeIdOf(hash: string): string | null {
 }
 
 /**
- * The figures over time. The shortest range begins with what the nodes have kept, and goes on with every poll; the
- * longer ones are fetched again and again.
+ * The figures over time. The shortest range starts with the nodes' history and grows with every poll; the longer ranges
+ * are fetched periodically.
  */
 class Timeline {
   readonly #api: Api;
@@ -318,7 +318,7 @@ class Timeline {
   }
 
   /**
-   * Adds a report, and fetches what is missing; false for a report that was seen before. `nowMs` is the reader's clock.
+   * Adds a report, and fetches missing history; false for a report that was seen before. `nowMs` is the reader's clock.
    */
   record(report: ClusterReport, nowMs: number): boolean {
     if (this.#live.isBehind(report.time_ms)) this.#isLiveBehind = true;
@@ -327,13 +327,13 @@ class Timeline {
     return isNew;
   }
 
-  /** Points of the chosen range, of one node or of all. */
+  /** Points in the chosen range of one node, or of all nodes if `nodeId` is null. */
   points(nodeId: string | null): readonly Point[] {
     if (this.#range === RANGES[0]) return this.#live.points(nodeId);
     return (nodeId === null ? this.#past?.cluster : this.#past?.nodes.get(nodeId)) ?? [];
   }
 
-  /** The newest points, whatever range is chosen. */
+  /** The newest points, regardless of the chosen range. */
   latest(nodeId: string | null): readonly Point[] {
     return this.#live.points(nodeId);
   }
@@ -356,7 +356,7 @@ class Timeline {
     this.#onFetched();
   }
 
-  /** The step of what is to be fetched next, if anything is. */
+  /** The step of the history to fetch next; undefined if none is due. */
   #wantedStep(nowMs: number): number | undefined {
     const isDue = (stepS: number): boolean =>
       nowMs - (this.#fetchedMs.get(stepS) ?? Number.NEGATIVE_INFINITY) >= FETCH_GAP_MS;

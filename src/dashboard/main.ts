@@ -5,7 +5,7 @@ import { startTheme } from './choices.js';
 import { Dashboard } from './dashboard.js';
 import { part, setHidden, setText } from './views/dom.js';
 
-/** The form for the token of a node that wants one. The form itself sends nothing. */
+/** The form for the token of a node that requires one. The form itself sends nothing. */
 class TokenForm {
   readonly #section = part('token', HTMLElement);
   readonly #input = part('token-text', HTMLInputElement);
@@ -39,7 +39,7 @@ class TokenForm {
 }
 
 const POLL_MS = 1_000;
-/** Milliseconds between two polls while nobody looks, or the node wants a token first. */
+/** Milliseconds between two polls while the page is hidden, or the node requires a token. */
 const SLOW_POLL_MS = 10_000;
 
 const api = new Api();
@@ -59,7 +59,7 @@ async function poll(): Promise<void> {
   const answer = await api.cluster();
   if (ownRound !== round) return;
   const isSlow = document.hidden || answer.kind === 'unauthorized';
-  // The next poll is planned first, so that a faulty answer does not stop polling.
+  // The next poll is scheduled first, so that a faulty answer does not stop polling.
   timer = window.setTimeout(poll, isSlow ? SLOW_POLL_MS : POLL_MS);
   dashboard.take(answer, Date.now());
   tokenForm.update(answer);

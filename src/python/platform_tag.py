@@ -1,13 +1,13 @@
-"""Computes the platform that a wheel must name: the oldest Linux on which the native addon inside it loads."""
+"""Computes the platform tag of a wheel: the oldest Linux on which the native addon inside it loads."""
 
 from __future__ import annotations
 
 import re
 import struct
 
-#: What `e_machine` of an ELF header means, as wheels name it.
+#: Machines by `e_machine` of the ELF header, with their names in wheels.
 MACHINES = {62: "x86_64", 183: "aarch64"}
-#: Node.js itself needs this glibc, so that no wheel with a node is for an older one.
+#: Oldest glibc that Node.js itself supports; wheels with a node need at least this one.
 NODE_GLIBC = (2, 28)
 #: Libraries that every Linux with a glibc has, or that Node.js needs too.
 LIBRARIES = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s)|ld-linux[\w-]*)\.so\.\d")
@@ -18,7 +18,7 @@ _TAG_NEEDED = 1
 
 
 def platform_tag(addon: bytes) -> str:
-    """The tag of PEP 600, such as `manylinux_2_28_x86_64`. Raises ValueError for a file that no such tag describes."""
+    """The tag (PEP 600), such as `manylinux_2_28_x86_64`. Raises ValueError if no such tag describes the file."""
     try:
         library = _Library(addon)
     except (struct.error, IndexError) as error:
@@ -42,7 +42,7 @@ def _glibc_version(name: str) -> tuple[int, int]:
 
 
 class _Library:
-    """What a 64-bit ELF library in little-endian order asks of others: their names, and the versions of their symbols."""
+    """The dependencies of a 64-bit little-endian ELF library: names of libraries, and versions of their symbols."""
 
     def __init__(self, data: bytes) -> None:
         if data[:6] != b"\x7fELF\x02\x01":
@@ -57,7 +57,7 @@ class _Library:
         self.versions = self._versions()
 
     def _all_sections(self) -> list[tuple[int, int, int, int, int]]:
-        """Type, offset, length, index of the section with its texts, and number of records of each section."""
+        """For each section: type, offset, length, index of its string table, and number of records."""
         (at,) = struct.unpack_from("<Q", self._data, 40)
         (count,) = struct.unpack_from("<H", self._data, 60)
         sections = []
@@ -76,7 +76,7 @@ class _Library:
         return names
 
     def _versions(self) -> list[str]:
-        """Names such as GLIBC_2.17: a list of libraries, each with a list of versions."""
+        """Names of versions such as GLIBC_2.17. The section is a list of libraries, each with a list of versions."""
         names = []
         for kind, at, _, link, count in self._sections:
             if kind != _SECTION_NEEDED_VERSIONS:

@@ -20,7 +20,7 @@ import { FLOOD_KINDS, Flood, type FloodKind, type FloodOptions, type FloodStats,
 
 const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20] as const;
-/** Smaller pages are not read during floods. */
+/** Size of the smallest pages that are read during floods. */
 const FLOODED_MIN_BYTES = 64 * 2 ** 10;
 /** Most pages of one size. */
 const PAGES_MAX_COUNT = 4_096;
@@ -30,8 +30,8 @@ const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
 const FLOOD_PER_S = 10_000;
 /**
- * Milliseconds that a flood lasts before its effect is measured: by then it has used up what a node allows
- * unauthenticated peers at once.
+ * Milliseconds of a flood before and during the measurement of its effect. By the time the measurement starts, the
+ * flood has used up the node's allowance for unauthenticated peers.
  */
 const FULL_PHASES_MS = { before: 700, measured: 1_500 };
 const QUICK_PHASES_MS = { before: 20, measured: 50 };
@@ -49,12 +49,12 @@ interface Cluster extends AuthCluster {
 interface Flooded {
   readonly gbPerS: number;
   readonly cpuMsPerS: number;
-  /** Connections a second that the flood made while processor time was measured. */
+  /** Connections per second of the flood while processor time was measured. */
   readonly cpuRatePerS: number;
   readonly stats: FloodStats;
 }
 
-/** One flood and the port that it is aimed at; `nobody` is a port that is closed. */
+/** One flood and the ports that it is aimed at. */
 interface FloodCase {
   readonly name: string;
   readonly kind: FloodKind;
@@ -62,9 +62,9 @@ interface FloodCase {
 }
 
 /**
- * `batchGetV1` of pages in another process's pool without a secret, with one, and over TLS; and with a secret while a
- * third process opens connections without knowing it. The same flood of a closed port shows what the machine itself
- * takes for it.
+ * Measures `batchGetV1` of pages in another process's pool without a secret, with one, over TLS, and with a secret
+ * while a third process floods the node with unauthenticated connections. The same flood of a closed port shows what
+ * the machine itself spends on it.
  */
 export async function authBench(options: BenchOptions): Promise<BenchReport> {
   const certificate = await BenchCertificate.make();
@@ -190,7 +190,7 @@ class AuthBench {
     return rows.map((row, c) => ({ page, ...row, cpu_us: round3(costsUs[c] as number) }));
   }
 
-  /** Processor time of both processes together for each page, by cluster. */
+  /** Microseconds of processor time per page, of both processes together, for each cluster. */
   async #costsUs(pageBytes: number): Promise<number[]> {
     const { rounds, progress } = this.#options;
     const contenders = this.#clusters.map((cluster) => this.#contender(cluster, pageBytes));
@@ -211,13 +211,13 @@ class AuthBench {
     return costs.map(median);
   }
 
-  /** Processor time of both processes since their starts. */
+  /** Milliseconds of processor time of both processes since they started. */
   async #cpuMs(): Promise<number> {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1000 + ((await this.#peer.call({ kind: 'cpu' })).cpuMs ?? 0);
   }
 
-  /** Each flood in turn, after reads without one, round after round. */
+  /** Measures each flood in turn, round after round, each time after reads without a flood. */
   async measureFloods(pageBytes: number): Promise<Row[]> {
     const { rounds, progress } = this.#options;
     const page = formatSize(pageBytes);
@@ -271,7 +271,7 @@ class AuthBench {
     this.#flooding.end();
   }
 
-  /** The kinds of floods. The first one hits a closed port: it shows what the machine itself takes. */
+  /** The floods to measure. The first one hits a closed port and shows what the machine itself spends on it. */
   async #floodCases(): Promise<FloodCase[]> {
     const closed: FloodTarget = { plane: 'data', port: await findFreePort(systemRandom) };
     const { targets } = this.#secured;
@@ -296,7 +296,7 @@ class AuthBench {
     return { gbPerS, stats: stats as FloodStats, ...cpu };
   }
 
-  /** Measures the processor time of the serving process while nobody reads from it. */
+  /** Measures the processor time of the serving process during a flood while no pages are read. */
   async #cpuWithin(): Promise<{ cpuMsPerS: number; cpuRatePerS: number }> {
     const startMs = performance.now();
     const first = await this.#sample();
@@ -315,7 +315,7 @@ class AuthBench {
     return { cpuMs, attempts: flood?.attempts ?? 0 };
   }
 
-  /** Measures the speed of reading all pages again and again. */
+  /** Reads all pages again and again; resolves with GB/s. */
   async #speed(pageBytes: number): Promise<number> {
     const { read } = this.#contender(this.#secured, pageBytes);
     const startMs = performance.now();
@@ -363,7 +363,7 @@ function targetsOf(store: MeshCacheStore, nodeId: string): FloodTarget[] {
   ];
 }
 
-/** A cluster of two nodes: one in the peer, one that reads from it. */
+/** A cluster of two nodes: one in the peer, and one that reads from it. */
 interface AuthCluster {
   readonly discoveryAddr: string;
   /** Configuration keys of the cluster's secret and certificates. */
@@ -372,7 +372,7 @@ interface AuthCluster {
 
 type AuthPeerCommand =
   | { readonly kind: 'start'; readonly clusters: readonly AuthCluster[]; readonly poolBytes: number }
-  /** Drops the pages published before, and answers when every new page is set. */
+  /** Drops the pages of the previous `publish`, then sets new ones. */
   | { readonly kind: 'publish'; readonly pageBytes: number; readonly pages: number }
   | { readonly kind: 'flood'; readonly options: FloodOptions }
   | { readonly kind: 'calm' }
@@ -384,12 +384,12 @@ interface AuthPeerAnswer {
   /** Identifiers of the nodes, in the order of the clusters. */
   readonly nodeIds?: readonly string[];
   readonly flood?: FloodStats;
-  /** Processor time of the process since its start. */
+  /** Milliseconds of processor time since the process started. */
   readonly cpuMs?: number;
 }
 
 /**
- * The other process of the authentication benchmark: one has nodes with pages in their pools, another one floods these.
+ * Either peer process of the authentication benchmark: one runs nodes with pages in their pools, the other floods them.
  */
 export function authPeer(): ExecuteCommand<AuthPeerCommand, AuthPeerAnswer> {
   const stores: MeshCacheStore[] = [];
@@ -398,7 +398,7 @@ export function authPeer(): ExecuteCommand<AuthPeerCommand, AuthPeerAnswer> {
     if (command.kind === 'start') {
       for (const { discoveryAddr, security } of command.clusters) {
         const storage = benchStorage(discoveryAddr, command.poolBytes, security);
-        // A flood makes nodes log warnings.
+        // Nodes would log warnings during floods.
         stores.push(await MeshCacheStore.create(storage, { log: stderrLogger('error') }));
       }
       return { nodeIds: stores.map((store) => store.runtime.nodeId) };

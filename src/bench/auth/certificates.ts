@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findProgram } from '../../processes/programs.js';
 
-/** Paths, as the configuration of a node has them. */
+/** Paths of the files for a node's TLS configuration. */
 export interface CertificateFiles {
   readonly tlsCertFile: string;
   readonly tlsKeyFile: string;
@@ -17,7 +17,7 @@ export class Authority {
   readonly #caFile = join(this.folder, 'ca.pem');
   readonly #caKeyFile = join(this.folder, 'ca.key');
 
-  /** Makes the authority. If openssl fails, it throws and leaves nothing behind. */
+  /** Creates the authority's key and certificate. Throws if openssl fails, and leaves nothing behind. */
   constructor(name = 'test authority') {
     try {
       const days = ['-days', '30', '-subj', `/CN=${name}`];
@@ -29,8 +29,8 @@ export class Authority {
   }
 
   /**
-   * Issues a key and a certificate. With a negative `validDays` the certificate has expired. `address`: the IP address
-   * that it is valid for.
+   * Issues a key and a certificate. If `validDays` is negative, the certificate has already expired. `address` is the
+   * IP address that it is valid for.
    */
   issue(name: string, validDays = 30, address?: string): CertificateFiles {
     const [key, request, cert] = ['key', 'csr', 'pem'].map((end) => join(this.folder, `${name}.${end}`)) as [

@@ -29,11 +29,11 @@ export interface FloodOptions {
 export interface FloodStats {
   readonly attempts: number;
   readonly elapsedMs: number;
-  /** Connections that were sent anything beyond a server's greeting: 0, or authentication is broken. */
+  /** Connections that received more than the server's greeting. If it is not 0, authentication is broken. */
   readonly answered: number;
 }
 
-/** Milliseconds after which a connection without an end is given up, so that the next ones have room. */
+/** Milliseconds after which an open connection is reset to make room for the next ones. */
 const LIFETIME_MS = 20;
 const OPEN_MAX_COUNT = 1000;
 const TICK_MS = 2;
@@ -51,7 +51,7 @@ interface Attempt {
   readonly untilMs: number;
 }
 
-/** Opens connections of unauthenticated peers at a rate, until it is stopped. */
+/** Opens unauthenticated connections at a given rate until it is stopped. */
 export class Flood {
   readonly #options: FloodOptions;
   readonly #recordings: readonly (readonly Buffer[])[];
@@ -94,7 +94,7 @@ export class Flood {
       attempt.socket.resetAndDestroy();
     }
     const dueCount = ((nowMs - this.#startMs) / 1000) * this.#options.ratePerS;
-    // Connections that this process was too slow to open are skipped, not made up for.
+    // If this process is too slow, the connections that are still due are left to the next ticks.
     const untilMs = nowMs + TICK_MS * 4;
     while (this.#attempts < dueCount && this.#open.size < OPEN_MAX_COUNT && performance.now() < untilMs)
       this.#attempt();
@@ -134,7 +134,7 @@ export class Flood {
   }
 }
 
-/** Records a handshake, and tries again: the flood before may have used up what this address is allowed. */
+/** Records a handshake, with retries, as the previous flood may have used up this address's allowance. */
 async function recordSoon(target: FloodTarget, secret: string): Promise<Buffer[]> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -146,7 +146,7 @@ async function recordSoon(target: FloodTarget, secret: string): Promise<Buffer[]
   }
 }
 
-/** Records the client's side of a handshake that succeeds: greeting and proofs. */
+/** Records the client's side of a successful handshake: greeting and proofs. */
 function record({ plane, port }: FloodTarget, secret: string): Promise<Buffer[]> {
   const { hello, greetingBytes } = PLANES[plane];
   const secrets = ClusterSecrets.of([secret]) as ClusterSecrets;

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import { type ClusterAnswer, ClusterNodes, type ClusterRead, clusterHost } from './cluster-nodes.js';
 
-/** Time-to-live of a member, as nodes have it by default. */
+/** Default time-to-live of a member. */
 const MEMBER_TTL_MS = 6_000;
 const HEARTBEAT_MS = 2_000;
 const FULL = { pages: 300, afterTtlMs: 6_000 } as const;
@@ -13,16 +13,16 @@ const BUCKET_MS = 100;
 interface Outcome {
   readonly killedAtMs: number;
   readonly reads: readonly ClusterRead[];
-  /** Wall clock: both survivors have dropped the killed node. */
+  /** Wall clock time at which both survivors had dropped the killed node. */
   readonly droppedAtMs: number;
-  /** A node that was told to join when the other one was killed: when it was up, and when both survivors knew it. */
+  /** Wall clock times at which a node told to join at the kill was up, and at which both survivors knew it. */
   readonly joined: { readonly createdAtMs: number; readonly knownAtMs: number } | undefined;
 }
 
 /**
  * Kills one of three nodes, each on a host of its own with a master, while the other two read each other's pages.
- * Reports which of their reads fail before and after the dead node is dropped, and whether a node can join meanwhile if
- * the dead one was the head.
+ * Reports how many of their reads fail before and after the kill and the time-to-live, and how fast a node can join if
+ * the killed node was the head.
  */
 export async function killBench(options: BenchOptions): Promise<BenchReport> {
   const { pages, afterTtlMs } = { ...(options.quick ? QUICK : FULL), ...pagesOf(options) };

@@ -11,13 +11,13 @@ import { systemRandom } from '../../system/system-random.js';
 import { type ExecuteCommand, PeerProcess } from '../measuring/peer-process.js';
 import { benchKeys, isStamped, plainStorage, stampPage } from '../measuring/store-pages.js';
 
-/** A process with one node, on a loopback address of its own: the other nodes see it as another host. */
+/** A process with one node, on a loopback address of its own, so that other nodes see it as another host. */
 interface ClusterNode {
   readonly index: number;
   readonly process: PeerProcess<ClusterCommand, ClusterAnswer>;
 }
 
-/** Number of masters whose addresses are listed; nodes find further masters by their usual rule. */
+/** Number of masters whose addresses are configured; nodes find further masters by their usual rule. */
 const LISTED_COUNT = 2;
 /** Processes that load the program at the same time. */
 const LOADING_COUNT = 4;
@@ -43,7 +43,7 @@ export class ClusterNodes {
     return [...this.#live.values()];
   }
 
-  /** Starts processes. When this resolves they have loaded the program, and none has joined. */
+  /** Starts processes. Resolves when all of them have loaded the program; none has joined yet. */
   async load(indices: readonly number[]): Promise<void> {
     const left = [...indices];
     const worker = async (): Promise<void> => {
@@ -56,7 +56,7 @@ export class ClusterNodes {
     await Promise.all(Array.from({ length: LOADING_COUNT }, worker));
   }
 
-  /** Lets a node join. Resolves when it knows `peers`, itself among them, and finds their pages. */
+  /** Lets a node join. Resolves when it knows `peers`, itself included, and finds their pages. */
   join(index: number, peers: readonly number[]): Promise<ClusterAnswer> {
     const [discoveryAddr, pages] = [this.#discoveryAddr, this.#pages];
     return this.#node(index).call({ kind: 'join', discoveryAddr, host: clusterHost(index), index, pages, peers });
@@ -104,7 +104,7 @@ export function clusterHost(index: number): string {
 
 const CLUSTER_PAGE_BYTES = 16 * 1024;
 const POOL_BYTES = 8 * 2 ** 20;
-/** Pages of every other node that a node looks up; of the next node it looks up all. */
+/** How many pages of every other node a node looks up; of the next node it looks up all pages. */
 const SAMPLE_PAGES = 4;
 const LOOK_INTERVAL_MS = 100;
 const WATCH_INTERVAL_MS = 10;
@@ -112,7 +112,7 @@ const READS_AT_ONCE = 4;
 const SETTLE_TIMEOUT_MS = 120_000;
 
 type ClusterCommand =
-  /** Answers when the program is loaded, so that later times do not include the start of the process. */
+  /** Answers when the program is loaded, so that later times do not include process start-up. */
   | { readonly kind: 'load' }
   | {
       readonly kind: 'join';
@@ -125,10 +125,10 @@ type ClusterCommand =
   /** Answers when exactly these nodes are members and their pages are found. */
   | { readonly kind: 'settle'; readonly peers: readonly number[] }
   | { readonly kind: 'usage' }
-  /** Reads pages of these nodes one after the other until `endReading`, and keeps how each read went. */
+  /** Reads pages of these nodes one after the other until `endReading`, and records each read. */
   | { readonly kind: 'read'; readonly peers: readonly number[] }
   | { readonly kind: 'endReading' }
-  /** Answers when a node on that host is a member, or when none is. */
+  /** Answers when a node on that host is a member, or, without `isMember`, when none is. */
   | { readonly kind: 'watch'; readonly host: string; readonly isMember: boolean }
   /** Answers when this node runs a master. */
   | { readonly kind: 'awaitMaster' }
@@ -136,14 +136,14 @@ type ClusterCommand =
 
 export interface ClusterAnswer {
   readonly error?: string;
-  /** Wall clock: the node has started. */
+  /** Wall clock time at which the node had started. */
   readonly createdAtMs?: number;
-  /** Wall clock: every member is known, or the watched change has happened. */
+  /** Wall clock time at which every member was known, or the watched change had happened. */
   readonly knownAtMs?: number;
-  /** Wall clock: the directory finds all pages of one other node, and some pages of each. */
+  /** Wall clock time at which the directory found all pages of one other node, and some pages of each. */
   readonly foundAtMs?: number;
   readonly isMaster: boolean;
-  /** Processor time since the program was loaded, all threads. */
+  /** Milliseconds of processor time of all threads since the process started. */
   readonly cpuMs: number;
   readonly traffic: NodeTraffic;
   readonly reannouncedKeys: number;
@@ -152,7 +152,7 @@ export interface ClusterAnswer {
 }
 
 export interface ClusterRead {
-  /** Wall clock at the start of the read. */
+  /** Wall clock time at the start of the read. */
   readonly atMs: number;
   readonly tookMs: number;
   readonly isFound: boolean;
@@ -170,7 +170,7 @@ export function clusterPeer(): ExecuteCommand<ClusterCommand, ClusterAnswer> {
 }
 
 /**
- * One node of the cluster benchmark: joins when it is told to, sets its pages, and says when it knows all others and
+ * One node of the cluster benchmark. It joins on command, sets its pages, and reports when it knows all other nodes and
  * finds their pages.
  */
 class BenchNode {
@@ -242,8 +242,8 @@ class BenchNode {
   }
 
   /**
-   * Sets this node's pages. Pages that no owner accepted are set again: during a join storm an owner may not be there
-   * yet.
+   * Sets this node's pages. Pages that no owner accepted are set again, because an owner may not be up yet during a
+   * join storm.
    */
   async #publish(node: MeshCacheStore, { index, pages }: Setup): Promise<void> {
     using source = HostRegion.allocate(pages * CLUSTER_PAGE_BYTES);
@@ -300,7 +300,7 @@ class BenchNode {
       const bytes = await node.get(key);
       if (bytes !== null && !isStamped(bytes, page)) throw new Error(`${key}: wrong bytes`);
       reads.push({ atMs, tookMs: performance.now() - startMs, isFound: bytes !== null });
-      // The pause keeps the rate far below what the machine can do: reads shall observe the cluster, not slow it down.
+      // The pause keeps the rate far below the machine's limit, as reads should observe the cluster, not slow it down.
       await sleep(1);
     }
     return reads;
@@ -327,7 +327,7 @@ async function until(holds: () => boolean): Promise<void> {
 }
 
 /**
- * Control-plane traffic of one kind: calls, and the bytes of both directions with frame headers but without TCP and IP.
+ * Control-plane traffic of one kind: calls, and bytes in both directions, with frame headers but without TCP and IP.
  */
 export interface Traffic {
   readonly calls: number;
@@ -337,7 +337,7 @@ export interface Traffic {
 const TRAFFIC_KINDS = ['discovery', 'announcing', 'lookups', 'other'] as const;
 export type TrafficKind = (typeof TRAFFIC_KINDS)[number];
 
-/** A node's traffic by kind, as the caller and as the called side. */
+/** A node's traffic by kind, on connections that it opened and on those that it accepted. */
 interface NodeTraffic {
   readonly client: Readonly<Record<TrafficKind, Traffic>>;
   readonly server: Readonly<Record<TrafficKind, Traffic>>;
@@ -354,7 +354,7 @@ const KIND_OF: Readonly<Record<string, TrafficKind>> = {
 
 type Sums = Record<TrafficKind, { calls: number; bytes: number }>;
 
-/** Reads the control connections of one node that has no secret, and adds up calls and bytes. */
+/** Counts the calls and bytes on the control connections of one node without a secret. */
 class TrafficCount {
   readonly #codec = new MessageCodec();
   readonly #client = noTraffic();

@@ -6,7 +6,7 @@ import { type ClusterAnswer, ClusterNodes, type Traffic, type TrafficKind, traff
 const FULL = { nodes: [50], pages: 300, seconds: 30 } as const;
 const QUICK = { nodes: [3], pages: 20, seconds: 1 } as const;
 
-/** Milliseconds after a phase whose cost still counts towards it. */
+/** Milliseconds after a phase during which costs still count towards it. */
 const AFTERWARDS_MS = 2_000;
 
 interface Work {
@@ -16,11 +16,11 @@ interface Work {
 
 type Answers = ReadonlyMap<number, ClusterAnswer>;
 
-/** One phase of a cluster's life: means over nodes, with calls and bytes of both directions. */
+/** One phase of a cluster's life. Figures are means over the nodes; bytes count both directions. */
 interface PhaseRow {
   readonly nodes: number;
   readonly phase: string;
-  /** Seconds that the phase took. In the steady state the columns after it are per second. */
+  /** Seconds that the phase took. In the steady state, the costs below are per second. */
   readonly duration_s: number;
   /** Seconds from the beginning of the phase until the last node knows every member. */
   readonly all_known_s: number | '';
@@ -33,7 +33,7 @@ interface PhaseRow {
   readonly announcing_calls: number;
   readonly announcing_bytes: number;
   readonly lookup_bytes: number;
-  /** Calls that a master receives and answers, its own node's included. */
+  /** Calls that a master receives and answers, including those of its own node. */
   readonly master_calls: number;
   readonly master_bytes: number;
   /** Pages announced to new owners. */
@@ -41,9 +41,9 @@ interface PhaseRow {
 }
 
 /**
- * Measures a cluster of real processes on loopback addresses: all join at once, nothing happens for a while, one is
- * killed, one leaves. Reports what each phase costs a node in processor time, calls and bytes, and how that grows with
- * the number of nodes.
+ * Measures a cluster of real processes on loopback addresses: all join at once, they idle for a while, one is killed,
+ * one leaves. Reports what each phase costs a node in processor time, calls and bytes, and how that grows with the
+ * number of nodes.
  */
 export async function clusterBench(options: BenchOptions): Promise<BenchReport> {
   if (options.cluster?.kill) return killBench(options);
@@ -90,8 +90,8 @@ async function liveThrough(
   const joined = new Map(await Promise.all(all.map(async (i) => [i, await cluster.join(i, all)] as const)));
   rows.push(phaseRow('join storm', before, await afterwards(cluster, joined), { startMs: stormMs }));
 
-  // The join storm leaves work behind, such as keys that are no longer owned; nodes do it after the time-to-live and a
-  // heartbeat.
+  // The join storm leaves work behind, such as dropping keys that are no longer owned; nodes do it after the
+  // time-to-live and a heartbeat.
   progress(`everybody was found after ${rows[0]?.all_found_s} s; waiting for the steady state`);
   await sleep(Math.min(9, seconds) * 1000);
   progress('steady state');
@@ -116,7 +116,7 @@ async function liveThrough(
   return { rows, rssBytes };
 }
 
-/** Waits for the announcements that were still to be made when every node found every page. */
+/** Waits for the announcements that were still pending when every node had found the pages. */
 async function afterwards(cluster: ClusterNodes, settled: Answers): Promise<Answers> {
   await sleep(AFTERWARDS_MS);
   const answers = await cluster.callAll({ kind: 'usage' });
@@ -174,7 +174,7 @@ function phaseRow(
 const GROWING = ['node_cpu_ms', 'master_cpu_ms', 'discovery_bytes', 'announcing_bytes', 'master_bytes'] as const;
 const PREDICTED_NODES = 1000;
 
-/** For each phase and figure the straight line `a + b * nodes` that fits best. */
+/** For each phase and figure, the straight line `a + b * nodes` that fits best. */
 function growthNotes(rows: readonly PhaseRow[]): string[] {
   return [...new Set(rows.map(({ phase }) => phase))].flatMap((phase) => {
     const these = rows.filter((row) => row.phase === phase);
@@ -187,7 +187,7 @@ function growthNotes(rows: readonly PhaseRow[]): string[] {
   });
 }
 
-/** Least squares through points of at least two different x. */
+/** Fits `a + b * x` by least squares to points with at least two different x. */
 export function straightLine(points: readonly (readonly [x: number, y: number])[]): { a: number; b: number } {
   const meanX = mean(points.map(([x]) => x));
   const meanY = mean(points.map(([, y]) => y));

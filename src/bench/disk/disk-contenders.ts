@@ -19,9 +19,9 @@ export interface DiskWork {
   readonly keys: readonly string[];
   /** Every page once, in the order in which all contenders read them. */
   readonly order: Uint32Array;
-  /** All pages one after the other in ordinary memory, stamped with their numbers. */
+  /** All pages, stamped with their numbers, one after the other in ordinary memory. */
   readonly source: Buffer;
-  /** Memory that pages are read to and checked in. */
+  /** Memory that pages are read into and checked in. */
   readonly target: Buffer;
 }
 
@@ -32,13 +32,13 @@ export interface DiskContender {
   begin(folder: string, work: DiskWork): Promise<DiskRun>;
 }
 
-/** One contender's run. Each step resolves with its milliseconds. */
+/** One contender's run. Each timed step resolves with its duration in milliseconds. */
 export interface DiskRun {
   /** Writes all pages for the first time. */
   write(): Promise<number>;
-  /** Writes as many pages again, in the place of the first ones. */
+  /** Writes the same number of pages again; they replace the first ones. */
   rewrite(): Promise<number>;
-  /** Closes what keeps the system from dropping its file cache. */
+  /** Closes and reopens files that keep the system from dropping its file cache. */
   forget?(): Promise<void>;
   /** Reads all pages into memory, in the order of the work. */
   read(): Promise<number>;
@@ -71,7 +71,7 @@ export async function syncDisks(): Promise<void> {
   await run('sync').catch(() => {});
 }
 
-/** Empties the system's cache of files. Resolves with false if this user may not. */
+/** Empties the system's file cache. Resolves with false if this user lacks the permission. */
 export async function dropFileCache(): Promise<boolean> {
   await syncDisks();
   return writeFile('/proc/sys/vm/drop_caches', '3').then(
@@ -142,7 +142,7 @@ interface LmdbDatabase {
 
 /** Stores pages as values in the tree of the package `lmdb`. Resolves with the reason as text if it is absent. */
 export async function lmdbContender(): Promise<DiskContender | string> {
-  // Not a literal, so that types and bundles do without the package.
+  // The name is not a literal, so that type checks and bundles do not need the package.
   const name: string = 'lmdb';
   const lmdb = await (import(name) as Promise<LmdbModule>).catch(() => undefined);
   if (lmdb === undefined) return 'the package lmdb is not installed';
@@ -168,7 +168,7 @@ class LmdbRun implements DiskRun {
     return this.write();
   }
 
-  /** Closes the database: a file that is mapped stays in the cache. */
+  /** Closes and reopens the database, because a mapped file stays in the cache. */
   async forget(): Promise<void> {
     await this.#database.close();
     this.#database = this.#open();
@@ -201,7 +201,7 @@ class LmdbRun implements DiskRun {
     await this.#database.flushed;
   }
 
-  /** Lets lmdb's own threads bring all pages into memory, and copies them to the caller. */
+  /** Lets lmdb's own threads prefetch the pages, then copies them to the target. */
   async #readAll(): Promise<void> {
     const { keys, order, pageBytes, target } = this.#work;
     for (let first = 0; first < order.length; first += IN_FLIGHT_COUNT) {
@@ -230,14 +230,14 @@ interface FioJob {
   readonly isDirect: boolean;
 }
 
-/** fio's own time of one side of a job, as its JSON output has it. */
+/** Figures of one side of a job, read or write, in fio's JSON output. */
 interface FioSide {
   readonly io_bytes: number;
   /** Milliseconds that the job took. */
   readonly runtime: number;
 }
 
-/** The program fio, the usual benchmark of disks. */
+/** The program fio, the standard disk benchmark. */
 export class Fio {
   readonly #program: string;
 
@@ -256,7 +256,7 @@ export class Fio {
     );
   }
 
-  /** Milliseconds that the job took, without fio's own start. Rejects when it has not moved every byte. */
+  /** Runs a job. Resolves with its milliseconds, without fio's own start-up; rejects if it did not move every byte. */
   async run(job: FioJob): Promise<number> {
     const stdout = await this.#output(flagsOf(job));
     const { read, write } = jobOf(stdout);
@@ -265,11 +265,11 @@ export class Fio {
     return Math.max(1, runtime);
   }
 
-  /** What fio prints. It ends with this program: otherwise it would go on, and make its file and folder again. */
+  /** Runs fio; resolves with its output. fio is killed when this program exits, as it would recreate its files. */
   async #output(flags: readonly string[]): Promise<string> {
     const running = run(this.#program, flags, { maxBuffer: OUTPUT_MAX_BYTES });
     const end = (): void => void running.child.kill('SIGKILL');
-    // Before its files are removed.
+    // fio must be killed before its files are removed.
     process.prependOnceListener('exit', end);
     try {
       return (await running).stdout;
@@ -290,7 +290,7 @@ function flagsOf({ file, kind, fileBytes, blockBytes, depth, isDirect }: FioJob)
     ioengine: 'libaio',
     direct: isDirect ? 1 : 0,
     fallocate: 'native',
-    // In one process, which can be ended.
+    // With threads, fio is a single process that can be killed.
     thread: 1,
     'output-format': 'json',
   };

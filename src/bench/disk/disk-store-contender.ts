@@ -7,10 +7,10 @@ import { systemEnvironment } from '../../system/system-environment.js';
 import { stampPage } from '../measuring/store-pages.js';
 import { type DiskContender, type DiskRun, type DiskWork, inFlight, timed } from './disk-contenders.js';
 
-/** Bytes handed over without a pause: a program that sets pages lets other work run as well. */
+/** Bytes handed over before the event loop gets a turn, as in a program that also does other work. */
 const PUT_SLICE_BYTES = 2 ** 20;
 const QUEUE_POLL_MS = 1;
-/** Offset that breaks the alignment of direct I/O, as pages of odd sizes lie in a pool. */
+/** Offset that breaks the alignment of direct I/O, like that of odd-sized pages in a pool. */
 const UNALIGNED_BYTES = 64;
 const LOOP_RESOLUTION_MS = 1;
 const NS_PER_MS = 1e6;
@@ -23,7 +23,7 @@ const NAMES: Readonly<Record<StoreVariant, string>> = {
   put: 'DiskStore.put, getInto',
 };
 
-/** Memory for writing and reading pages one after the other, stamped with their numbers. */
+/** Memory that adjacent pages, stamped with their numbers, are written from and read into. */
 export class StoreMemory {
   readonly #source: HostRegion;
   readonly #target: HostRegion;
@@ -52,14 +52,14 @@ export class StoreMemory {
   }
 }
 
-/** How long the event loop was delayed by the worst piece of work, the measuring timer's own interval included. */
+/** Delay of the event loop by the worst piece of work, including the measuring timer's own interval. */
 export class LoopDelay {
   #p99Ms = 0;
   #maxMs = 0;
 
   /**
-   * Measures the delay during `work`. It uses a new histogram: one that is enabled again counts the time in which it
-   * was off.
+   * Measures the delay during `work`. The histogram is new, because one that is enabled again counts the time during
+   * which it was off.
    */
   async during<T>(work: () => Promise<T>): Promise<T> {
     const histogram = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
@@ -83,13 +83,13 @@ export class LoopDelay {
 }
 
 /**
- * `DiskStore` as a contender: `aligned` and `unaligned` hand pages over as the tier does; `put` first copies them and
- * takes their checksum.
+ * `DiskStore` as a contender. `aligned` and `unaligned` hand pages over as the disk tier does; with `put`, the store
+ * first copies them and computes their checksums.
  */
 export class StoreContender implements DiskContender {
   readonly name: string;
   readonly variant: StoreVariant;
-  /** Delay in all rounds since this was last replaced. */
+  /** Delay in all rounds since this object was last replaced. */
   loopDelay = new LoopDelay();
   readonly #memory: StoreMemory;
 
@@ -120,7 +120,7 @@ export class StoreContender implements DiskContender {
     };
     return {
       write: () => write('1'),
-      // Other keys, so that the first pages must make room for them.
+      // The keys are different, so that the first pages must make room for them.
       rewrite: () => write('2'),
       read: () => this.loopDelay.during(() => timed(() => inFlight(pages, (i) => readPage(order[i] as number)))),
       pageAt: (page) => this.#memory.targetOf(page, pageBytes, at),
@@ -146,8 +146,8 @@ async function putAll(store: DiskStore, { pages, pageBytes }: DiskWork, put: (pa
 }
 
 /**
- * Waits until the store's queue has room: a page that the queue has no room for would be skipped, and here all are to
- * be written.
+ * Waits until the store's queue has room for a page. The store would skip a page that does not fit, but here all pages
+ * must be written.
  */
 export async function awaitRoom(
   store: DiskStore,

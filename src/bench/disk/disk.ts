@@ -53,19 +53,19 @@ const STEPS = ['write', 'rewrite', 'read'] as const;
 
 /**
  * Compares `DiskStore` with fio (same block size, depth, mode and file system), with `lmdb` and with one file per page,
- * interleaved. Also reports the memory of a page, the space used on disk, and delays of the event loop.
+ * interleaved. Also reports memory per page, the space used on disk, and delays of the event loop.
  */
 export const diskBench: Benchmark = async (options) => {
   const parent = options.dir ?? tmpdir();
   await mkdir(parent, { recursive: true });
   const folder = await mkdtemp(join(parent, 'meshcache-bench-'));
-  // A signal ends the program while the benchmark runs, and gigabytes must not stay behind. Threads and fio may still
-  // create files at that moment, so removing is retried.
+  // If a signal ends the program, gigabytes must not stay behind. Threads and fio may still create files at that
+  // moment, so the removal is retried.
   const removeAtExit = (): void => rmSync(folder, { recursive: true, force: true, ...REMOVE_RETRIES });
   process.once('exit', removeAtExit);
   try {
     const size = options.quick ? QUICK : FULL;
-    // Costs are measured first, while nothing else has filled the memory of this process.
+    // Costs are measured first, before anything else has filled this process's memory.
     const costs = await costNotes(folder, size, options);
     const memory = new StoreMemory(size.workBytes);
     try {
@@ -268,12 +268,12 @@ const SMALL_PAGE_BYTES = 4096;
 /** Disk space for each small page: the page, its part of the index, and room to spare. */
 const DISK_BYTES_PER_SMALL_PAGE = 16 * 2 ** 10;
 const PUT_SLICE_PAGES = 256;
-/** Limit of the write queue, small so that waiting writes are not counted as memory that pages need. */
+/** Limit of the write queue. It is small, so that waiting writes do not count as memory that pages need. */
 const QUEUE_MAX_BYTES = 2 ** 20;
 const BLOCK_BYTES = 512;
 const SAMPLE_EVERY_MS = 5;
 const FILLED_TIMES = 10;
-/** Page sizes, used in turn, that overfill the disk. */
+/** Sizes, used in turn, of the pages that overfill the disk. */
 const MIXED_PAGE_BYTES = [4096, 4096, 4096, 64 * 2 ** 10, 4096, 5000, 2 ** 20 - 1, 4096] as const;
 const IDLE_MS = 500;
 
@@ -283,7 +283,7 @@ interface MemoryCost {
   readonly rssBytesPerPage: number;
 }
 
-/** Measures the memory of a page on disk: many small pages, put after some first ones have warmed everything up. */
+/** Measures the memory that a page on disk needs, by putting many small pages after some for warming up. */
 async function memoryPerPage(
   folder: string,
   options: { readonly pages: number; readonly warmUpPages: number; progress(text: string): void },
@@ -316,12 +316,12 @@ async function memoryPerPage(
 interface SpaceCost {
   readonly diskBytes: number;
   readonly writtenBytes: number;
-  /** The most bytes that files and folders used, of all samples. */
+  /** Most bytes that files and folders used in any sample. */
   readonly maxUsedBytes: number;
   readonly samples: number;
 }
 
-/** Measures the space used on disk while ten times its size is written, in pages of many sizes. */
+/** Measures the space used on disk while ten times the store's size is written, in pages of many sizes. */
 async function spaceWhileOverfilled(
   folder: string,
   options: { readonly diskBytes: number; progress(text: string): void },
@@ -353,14 +353,14 @@ async function spaceWhileOverfilled(
   }
 }
 
-/** Measures the event loop of a program that does nothing: the delay that the machine itself adds. */
+/** Measures the event loop delay of an idle program, which is the delay that the machine itself adds. */
 async function idleLoopDelay(): Promise<LoopDelay> {
   const delay = new LoopDelay();
   await delay.during(() => new Promise<void>((resolve) => setTimeout(resolve, IDLE_MS)));
   return delay;
 }
 
-/** Puts small pages under ever new keys, which it does not keep. */
+/** Puts small pages under new keys, and does not keep the keys in memory. */
 class SmallPages {
   readonly #store: DiskStore;
   readonly #region = HostRegion.allocate(SMALL_PAGE_BYTES);
@@ -392,7 +392,7 @@ class SmallPages {
   }
 }
 
-/** A key as long as the keys of a store's pages: a namespace of 33 characters and a content hash. */
+/** A key of the length that a store uses: a namespace of 33 characters and a content hash. */
 function keyOf(page: number): string {
   return `${'0'.repeat(32)}/${createHash('sha256').update(`small ${page}`).digest('hex')}`;
 }

@@ -10,17 +10,17 @@ export interface Answer {
   readonly error?: string;
   readonly first_token_s: number;
   readonly prompt_tokens: number;
-  /** Prompt tokens that were not computed. */
+  /** Prompt tokens that the engine took from a cache. */
   readonly cached_tokens: number;
   readonly text: string;
   readonly tokens: readonly number[];
   readonly logprobs: readonly number[];
 }
 
-/** The parameters of an engine, as its driver takes them. */
+/** Parameters of an engine, in the form that its driver expects. */
 export type EngineSettings = Readonly<Record<string, unknown>>;
 
-/** A real engine with a model, in a Python process of the environment that has it. */
+/** A real engine with a model, in a Python process of its virtual environment. */
 export class EngineDriver {
   readonly #python: PythonEngine;
 
@@ -32,7 +32,7 @@ export class EngineDriver {
    * Starts an engine. Resolves when it can answer.
    * @param environment folder of a virtual environment with the engine
    * @param start.module the driver's module, in the package `engine_bench`
-   * @param start.variables variables of its environment, in addition
+   * @param start.variables additional environment variables
    */
   static async start(
     environment: string,
@@ -58,7 +58,7 @@ export class EngineDriver {
     return this.#python.call<Answer>({ op: 'ask', prompt, tokens });
   }
 
-  /** Forgets what the engine's device has. */
+  /** Drops the cache on the engine's device. */
   async dropCache(): Promise<void> {
     await this.#python.call({ op: 'drop_cache' });
   }
@@ -68,7 +68,7 @@ export class EngineDriver {
   }
 }
 
-/** Variables for engines on a machine without a GPU: they ask no network, and they hash tokens alike. */
+/** Environment variables for engines on a machine without a GPU: no network access, and equal hashes of tokens. */
 export const ENGINE_VARIABLES: Readonly<Record<string, string>> = {
   DO_NOT_TRACK: '1',
   HF_HUB_OFFLINE: '1',
@@ -77,18 +77,18 @@ export const ENGINE_VARIABLES: Readonly<Record<string, string>> = {
   PYTHONDONTWRITEBYTECODE: '',
   PYTHONHASHSEED: '0',
   PYTHONPATH: [PYTHON_FOLDER, join(PYTHON_FOLDER, 'engine_bench', 'stand_ins')].join(delimiter),
-  // Bytecode lies beside no sources, and is there for the next process.
+  // Bytecode is kept outside the source tree, where later processes reuse it.
   PYTHONPYCACHEPREFIX: process.env.PYTHONPYCACHEPREFIX ?? join(tmpdir(), 'meshcache-bytecode'),
   SGLANG_USE_CPU_ENGINE: '1',
   TOKENIZERS_PARALLELISM: 'false',
   VLLM_CPU_KVCACHE_SPACE: '1',
-  // Several engines share the cores: none is bound to some of them.
+  // Several engines share the cores, so none of them is bound to particular cores.
   VLLM_CPU_OMP_THREADS_BIND: 'nobind',
   VLLM_LOGGING_LEVEL: 'WARNING',
   VLLM_NO_USAGE_STATS: '1',
 };
 
-/** Log probabilities of equal work differ by less: sums are rounded in another order when a prefix is not computed. */
+/** Largest difference of equal log probabilities. Rounding differs slightly when a prefix is not computed. */
 export const LOGPROB_TOLERANCE = 0.001;
 
 interface Counted {
@@ -100,12 +100,12 @@ interface Counted {
   logprobDifference: number;
 }
 
-/** Times of answers by where their prompts came from, and whether they say what the computed answers say. */
+/** Times of answers by the source of their prompts, and whether the answers equal the computed ones. */
 export class AnswerTimes {
   readonly #cold = new Map<number, Answer>();
   readonly #counted = new Map<string, Counted>();
 
-  /** Counts an answer to a prompt. The first answer to a prompt is what the others are compared with. */
+  /** Counts an answer to a prompt. Later answers to the prompt are compared with the first one. */
   add(from: string, prompt: number, answer: Answer): void {
     const counted = this.#compare(from, prompt, answer);
     counted.firstTokensS.push(answer.first_token_s);
@@ -113,7 +113,7 @@ export class AnswerTimes {
     counted.promptTokens.push(answer.prompt_tokens);
   }
 
-  /** Compares an answer and leaves its time out. */
+  /** Compares an answer without counting its time. */
   checkOnly(from: string, prompt: number, answer: Answer): void {
     this.#compare(from, prompt, answer);
   }
@@ -138,7 +138,7 @@ export class AnswerTimes {
     return counted;
   }
 
-  /** Answers that are not the computed ones. */
+  /** Number of answers that differ from the computed ones. */
   get different(): number {
     return [...this.#counted.values()].reduce((sum, { answers, equal }) => sum + answers - equal, 0);
   }
@@ -160,7 +160,7 @@ export class AnswerTimes {
   }
 }
 
-/** Words that a tokenizer knows as one token each, with the space before them. */
+/** Words that tokenizers encode as one token each, together with the preceding space. */
 const SUBJECTS = ['river', 'teacher', 'engine', 'garden', 'doctor', 'market', 'train', 'writer', 'forest', 'machine'];
 const VERBS = [
   'follows',
@@ -175,10 +175,10 @@ const VERBS = [
   'counts',
 ];
 const PLACES = ['city', 'school', 'valley', 'harbor', 'library', 'office', 'island', 'station', 'museum', 'village'];
-/** Tokens of one sentence, about. */
+/** Approximate number of tokens per sentence. */
 const SENTENCE_TOKENS = 14;
 
-/** A prompt of about so many tokens. Prompts of different numbers differ from their first sentence on. */
+/** A prompt of about `tokens` tokens. Prompts with different numbers differ from the first sentence on. */
 export function promptText(number: number, tokens: number): string {
   const sentences = [`Notes of day ${number + 1}.`];
   const random = sequence(number + 1);
@@ -191,7 +191,7 @@ export function promptText(number: number, tokens: number): string {
   return `${sentences.join(' ')} In one sentence, the notes say that`;
 }
 
-/** Numbers below a bound, the same ones for the same seed. */
+/** Pseudo-random numbers below a bound. Equal seeds give equal sequences. */
 function sequence(seed: number): (bound: number) => number {
   let state = seed * 2654435761;
   return (bound) => {

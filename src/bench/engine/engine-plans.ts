@@ -5,21 +5,21 @@ import type { EngineSettings } from './engine-driver.js';
 interface Places {
   readonly ownSocket: string;
   readonly otherSocket: string;
-  /** A node whose pool is smaller than the pages: most of them are on its disk. */
+  /** Socket of a node whose pool is too small for the pages, so that most of them are on its disk. */
   readonly diskSocket: string;
   readonly filesFolder: string;
 }
 
-/** An engine that computes all prompts, and stores them. */
+/** An engine that computes all prompts and stores their pages. */
 interface Writer {
   readonly settings: EngineSettings;
-  /** Whether its cold and cached times count: another writer of the plan has stores of its own to fill. */
+  /** Whether it is the reference for cold and cached times. Another writer only fills another store. */
   readonly isMeasured: boolean;
-  /** The LMCache server that it uses, by its place in the plan. */
+  /** Index of the LMCache server that it uses in `servers` of the plan. */
   readonly server?: number;
 }
 
-/** An engine that has computed nothing, and reads what a writer has stored. */
+/** An engine that has computed nothing and reads what a writer has stored. */
 export interface Reader {
   readonly name: string;
   readonly settings: EngineSettings;
@@ -27,14 +27,14 @@ export interface Reader {
 }
 
 export interface EnginePlan {
-  /** The driver's module. */
+  /** The driver's module in the Python package `engine_bench`. */
   readonly module: string;
-  /** Whether the pool in host memory can be measured: the engine forgets its device's cache alone. */
+  /** Whether the host memory pool can be measured, because the engine can drop its device cache alone. */
   readonly hasHostPool: boolean;
-  /** Adapters of the LMCache servers to start; undefined: a server without one. */
+  /** Storage adapters of the LMCache servers to start; undefined stands for a server without one. */
   readonly servers?: readonly (object | undefined)[];
   readonly writers: readonly Writer[];
-  /** The first one is what the others are compared with. */
+  /** Engines that read the stored prompts in turn. */
   readonly readers: readonly Reader[];
 }
 
@@ -54,7 +54,7 @@ export const ENGINE_PLANS: Readonly<Record<EngineName, (settings: PlanSettings) 
   lmcache: lmcachePlan,
 };
 
-/** One writer stores into all tiers; each reader has one. */
+/** One writer stores into all tiers; each reader has one of them. */
 function vllmPlan({ model, maxTokens, poolBytes, places }: PlanSettings): EnginePlan {
   const files = { type: 'fs', root_dir: join(places.filesFolder, 'vllm') };
   const node = (client_socket: string) => ({
@@ -77,7 +77,7 @@ function vllmPlan({ model, maxTokens, poolBytes, places }: PlanSettings): Engine
   };
 }
 
-/** SGLang has one storage backend: each has a writer of its own. */
+/** SGLang supports one storage backend at a time, so each backend has a writer of its own. */
 function sglangPlan({ model, maxTokens, places }: PlanSettings): EnginePlan {
   const node = (client_socket: string) => ({
     model,
@@ -110,8 +110,8 @@ function sglangPlan({ model, maxTokens, places }: PlanSettings): EnginePlan {
 }
 
 /**
- * vLLM engines behind LMCache servers. Each server keeps what its engines have read, so every reader has one of its
- * own.
+ * vLLM engines with LMCache servers. A server keeps what its engines have read, so every reader has a server of its
+ * own, except the one that reads from the writer's server.
  */
 function lmcachePlan({ model, maxTokens, poolBytes, places }: PlanSettings): EnginePlan {
   const settings = { model, max_tokens: maxTokens, pool_bytes: poolBytes };
@@ -119,7 +119,7 @@ function lmcachePlan({ model, maxTokens, poolBytes, places }: PlanSettings): Eng
     type: 'native_plugin',
     module_path: 'meshcache.lmcache',
     class_name: 'MeshCacheConnector',
-    // The only option of vLLM here that changes what it computes is its data type.
+    // The data type is the only option here that changes what vLLM computes.
     adapter_params: { client_socket, facts: { engine: 'vllm --dtype float32' } },
   });
   const files = { type: 'fs', base_path: join(places.filesFolder, 'lmcache') };

@@ -18,29 +18,29 @@ const READY_LIMIT_MS = 300_000;
 
 const STOP_LIMIT_MS = 30_000;
 
-/** Tokens of a chunk: what is shared is a multiple of them. */
+/** Tokens per LMCache chunk; only whole chunks are shared. */
 const CHUNK_TOKENS = 256;
 
 const L1_GB = 1;
 
 const FULL_TOKENS = 1500;
 const QUICK_TOKENS = 300;
-/** Tokens of an answer: all are compared. */
+/** Tokens per answer; all of them are compared. */
 const ANSWER_TOKENS = 16;
-/** Tokens of an answer and of the prompt's end, and what an estimate of a prompt's tokens may be wrong by. */
+/** Spare tokens for the answer, the end of the prompt, and the error in the estimated prompt length. */
 const SLACK_TOKENS = 512;
 const POOL_BYTES = 2 ** 29;
 const NODE_POOL = '1gb';
 const DISK_NODE_POOL = '64mb';
-/** Stores are done when the nodes have had the same number of pages so many times in a row. */
+/** Stores are complete when this many checks in a row find an unchanged number of pages in the nodes. */
 const CALM_CHECKS = 3;
 const CHECKS_MAX = 200;
-/** A request that takes no time; engines go on with their stores while they answer. */
+/** A prompt that takes almost no time. Engines continue their pending stores while they answer it. */
 const SMALL_PROMPT = 'Hello';
 
 /**
- * The time from a request to its first token in a real engine with a model: computed, from the engine's own caches,
- * from the engine's own files, and from nodes. All answers must be equal to the computed ones.
+ * Measures the time to the first token in a real engine with a model when the prompt is computed, and when it comes
+ * from the engine's own caches, from its own files, or from nodes. All answers must equal the computed ones.
  */
 export async function engineBench(options: BenchOptions): Promise<BenchReport> {
   const { engine = 'vllm', environment, model, prompts = 2 } = options.engine ?? {};
@@ -103,7 +103,7 @@ class EngineBench {
     try {
       await bench.#startNode('own', bench.#discoveryAddr, { pool: NODE_POOL });
       await bench.#startNode('other', bench.#discoveryAddr, { pool: NODE_POOL });
-      // Alone in a cluster: otherwise its engine would read from the pool of another node.
+      // This node has a cluster of its own, so that its engine cannot read from another node's pool.
       const options = { disk_enabled: 'true', disk_path: join(folder, 'disk'), disk_size: '4gb' };
       await bench.#startNode('disk', bench.#diskDiscoveryAddr, { pool: DISK_NODE_POOL, options });
       return bench;
@@ -124,7 +124,7 @@ class EngineBench {
   async measure(options: BenchOptions, prompts: number): Promise<AnswerTimes> {
     const plan = this.#plan();
     const { tokens } = this.#settings;
-    // One prompt more than are counted: the first read of an engine attaches and touches memory.
+    // The extra prompt is not counted, because an engine's first read attaches to the node and touches memory.
     const texts = Array.from({ length: options.rounds * prompts + 1 }, (_, number) => promptText(number, tokens));
     const times = new AnswerTimes();
     for (const adapter of plan.servers ?? []) {
@@ -163,7 +163,7 @@ class EngineBench {
     });
   }
 
-  /** Waits until what an engine stores in the background is stored. */
+  /** Waits until the engine has completed its background stores. */
   async #settle(driver: EngineDriver): Promise<void> {
     let before = -1;
     for (let check = 0, calm = 0; calm < CALM_CHECKS; check++) {
@@ -175,7 +175,7 @@ class EngineBench {
     }
   }
 
-  /** Reads prompts back from the pool in host memory, the last ones first: the first ones may have been evicted. */
+  /** Reads prompts back from the pool in host memory: the last one first, then the others in order. */
   async #readHostPool(driver: EngineDriver, texts: readonly string[], times: AnswerTimes): Promise<void> {
     await driver.dropCache();
     for (const number of [texts.length - 1, ...texts.keys()].slice(0, texts.length)) {
@@ -203,7 +203,7 @@ class EngineBench {
     }
     for (let round = 0; round < work.rounds; round++) {
       for (let at = 0; at < readers.length; at++) {
-        // Each round begins with another reader.
+        // Each round starts with a different reader.
         const { name, driver } = readers[(at + round) % readers.length] as (typeof readers)[number];
         work.progress(`round ${round + 1} of ${work.rounds}: ${name}`);
         for (let prompt = 0; prompt < work.prompts; prompt++) {
@@ -238,7 +238,7 @@ class EngineBench {
     return Promise.all([this.#discoveryAddr, this.#diskDiscoveryAddr].map(clusterStatus));
   }
 
-  /** Where the nodes have found the pages that engines read. */
+  /** Describes where the nodes found the pages that engines read. */
   async readsOfNodes(): Promise<string> {
     const nodes = (await this.#statuses()).flatMap((status) => status.nodes);
     const reads = nodes.map(({ node_id, reads: { local, remote, disk } }) => `${node_id} ${local}/${remote}/${disk}`);
@@ -253,7 +253,7 @@ class EngineBench {
   }
 }
 
-/** A real `lmcache server`, as an engine's operator starts it, with memory that nodes can map. */
+/** A real `lmcache server`, started as an operator would, with memory that nodes can map. */
 class LmcacheServer {
   readonly port: number;
   readonly #child: ChildProcess;
@@ -264,8 +264,8 @@ class LmcacheServer {
   }
 
   /**
-   * Starts a server. Resolves when it serves.
-   * @param adapter the configuration of its storage adapter (L2); undefined: it has its own memory alone
+   * Starts a server. Resolves when it is ready.
+   * @param adapter configuration of its storage adapter (L2); undefined for a server with only its own memory
    */
   static async start(environment: string, adapter: object | undefined): Promise<LmcacheServer> {
     const port = await findFreePort(systemRandom);
@@ -273,7 +273,7 @@ class LmcacheServer {
     const words = ['server', '--l1-size-gb', `${L1_GB}`, '--eviction-policy', 'LRU', '--chunk-size', `${CHUNK_TOKENS}`];
     words.push('--shm-name', `meshcache-${port}`, '--no-l1-use-lazy', '--port', `${port}`);
     words.push('--http-host', LOOPBACK, '--http-port', `${httpPort}`, '--disable-observability');
-    // Without it, a server on a machine without a GPU takes no engine.
+    // Without this option, a server on a machine without a GPU rejects engines.
     words.push('--supported-transfer-mode', 'auto');
     if (adapter !== undefined) words.push('--l2-adapter', JSON.stringify(adapter));
     const child = spawn(join(environment, 'bin', 'lmcache'), words, {
@@ -294,7 +294,7 @@ class LmcacheServer {
     let last = '';
     await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(() => reject(new Error(`lmcache server is not ready: ${last}`)), READY_LIMIT_MS);
-      // Both are read to the end: a full pipe would stop the server.
+      // Both streams are read to the end, because a full pipe would block the server.
       for (const stream of [this.#child.stdout, this.#child.stderr]) {
         createInterface({ input: stream as NodeJS.ReadableStream }).on('line', (line) => {
           last = line;
@@ -322,7 +322,7 @@ class LmcacheServer {
   }
 }
 
-/** The command, as seen from build/dist and from build/test. */
+/** Path of the command; it is the same relative to build/dist and to build/test. */
 const COMMAND = fileURLToPath(new URL('./cli.js', import.meta.url));
 const NODE_READY_LIMIT_MS = 60_000;
 const STATUS_LIMIT_MS = 30_000;
@@ -333,11 +333,11 @@ interface NodeSettings {
   /** Folder of the client socket. */
   readonly folder: string;
   readonly pool: string;
-  /** Configuration keys, in addition. */
+  /** Additional configuration keys. */
   readonly options?: Readonly<Record<string, string>>;
 }
 
-/** What a cluster says of its nodes; only what a benchmark asks for. */
+/** The part of `meshcache status --json` that the benchmark uses. */
 interface ClusterStatus {
   readonly nodes: readonly {
     readonly node_id: string;
@@ -347,7 +347,7 @@ interface ClusterStatus {
   readonly totals: { readonly pool: { readonly entries: number } };
 }
 
-/** A node in a process of its own, started by the command that users start it by. */
+/** A node in a process of its own, started with the same command that users run. */
 class NodeProcess {
   readonly clientSocket: string;
   readonly #child: ChildProcess;
@@ -385,7 +385,7 @@ class NodeProcess {
     return new NodeProcess(child, socket);
   }
 
-  /** Ends the process at once. */
+  /** Kills the process; resolves when it is gone. */
   async end(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const closed = once(this.#child, 'close');
@@ -394,7 +394,7 @@ class NodeProcess {
   }
 }
 
-/** Asks a cluster for what `meshcache status` shows. */
+/** Runs `meshcache status` and parses its output. */
 async function clusterStatus(discoveryAddr: string): Promise<ClusterStatus> {
   const words = [COMMAND, 'status', '--discovery-addr', discoveryAddr, '--json'];
   const { stdout } = await promisify(execFile)(process.execPath, words, {

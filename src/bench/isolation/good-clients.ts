@@ -8,11 +8,11 @@ const PAGE_BYTES = 64 * 2 ** 10;
 const SMALL_PAGE_BYTES = 4 * 2 ** 10;
 const PAGES = 64;
 const BATCH_PAGES = 32;
-/** Pause between the beginnings of two calls: a client that always asks would measure its own load. */
+/** Least time between the starts of two calls. Without pauses a client would measure its own load. */
 const PACE_MS = 4;
 const PONG = Buffer.from('+PONG\r\n');
 
-/** One call of a well-behaved client. Resolves with whether it did all that was asked. */
+/** Makes call number `count` of a well-behaved client. Resolves with whether its result was complete and correct. */
 type Call = (count: number) => Promise<boolean>;
 
 /** Well-behaved clients by name; each runs in a process of its own. */
@@ -54,7 +54,7 @@ export const GOOD_CLIENTS: Readonly<Record<string, (target: Target) => Promise<C
   },
 };
 
-/** The calls of a time. */
+/** Times of the calls in one measurement. */
 export interface CallTimes {
   readonly calls: number;
   readonly failures: number;
@@ -63,7 +63,7 @@ export interface CallTimes {
   readonly worstMs: number;
 }
 
-/** Makes calls at an even pace for so many milliseconds. A call that takes longer than the pace delays the next one. */
+/** Makes calls at a steady pace for `forMs` milliseconds. A call that takes longer than that delays the next one. */
 export async function measureCalls(call: Call, forMs: number): Promise<CallTimes> {
   const times: number[] = [];
   let failures = 0;

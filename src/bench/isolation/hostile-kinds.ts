@@ -30,7 +30,7 @@ const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 const MANY = 65_536;
 
-/** Hostile clients of the door for Redis clients and of the metrics server. */
+/** Hostile clients of the Redis port and of the metrics server. */
 const DOOR_KINDS: Readonly<Record<string, HostileKind>> = {
   'redis-promises': {
     what: 'Redis: eight SETs of 256 MiB each, of which no more than their beginning comes',
@@ -164,7 +164,7 @@ const DOOR_KINDS: Readonly<Record<string, HostileKind>> = {
   },
 };
 
-/** Connects again and again, 64 at a time; what is sent to each connection is `record`. */
+/** Connects again and again, 64 connections at a time. Sends `record` on each of them, or closes them at once. */
 async function connects(to: net.NetConnectOpts, record?: Buffer): Promise<void> {
   const one = async (): Promise<void> => {
     for (;;) {
@@ -178,7 +178,7 @@ async function connects(to: net.NetConnectOpts, record?: Buffer): Promise<void> 
   await Promise.all(Array.from({ length: 64 }, one));
 }
 
-/** A connection to the metrics server or to the door for Redis clients. */
+/** Connects to the metrics server or to the Redis port. */
 async function connected(port: number): Promise<net.Socket> {
   const socket = net.connect({ port, host: '127.0.0.1' });
   socket.on('error', () => {});
@@ -186,7 +186,7 @@ async function connected(port: number): Promise<net.Socket> {
   return socket;
 }
 
-/** A Redis client that has given the password. */
+/** Connects to the Redis port and sends the password. */
 async function redis({ respPort, respPassword }: Target): Promise<net.Socket> {
   const socket = await connected(respPort);
   socket.write(redisCommand('AUTH', respPassword));
@@ -194,15 +194,15 @@ async function redis({ respPort, respPassword }: Target): Promise<net.Socket> {
   return socket;
 }
 
-/** Sends bytes; resolves when the node has taken enough of them. */
+/** Sends bytes; resolves when the socket can take more. */
 async function written(socket: net.Socket, bytes: Buffer): Promise<void> {
   if (socket.destroyed) throw new Error('the node has ended the connection');
   if (!socket.write(bytes)) await Promise.race([once(socket, 'drain'), once(socket, 'close')]);
-  // A node that takes everything at once leaves no turn to this process otherwise.
+  // If the node takes everything at once, this process would otherwise never leave its microtasks.
   else await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** A process that computes only: what the machine's other processes feel of any neighbour. */
+/** A process that only computes. It shows what any busy neighbour costs other processes. */
 const SPIN: HostileKind = {
   what: 'computes, and leaves the node alone',
   async run() {
@@ -213,7 +213,7 @@ const SPIN: HostileKind = {
   },
 };
 
-/** Kinds of hostile clients by name. Each is a program of few lines that a process of its own runs. */
+/** Kinds of hostile clients by name. Each runs in a process of its own. */
 export const HOSTILE_KINDS: Readonly<Record<string, HostileKind>> = {
   spin: SPIN,
   'regions-64g': {
@@ -461,7 +461,7 @@ export const HOSTILE_KINDS: Readonly<Record<string, HostileKind>> = {
   ...DOOR_KINDS,
 };
 
-/** Registers and drops a sparse region, without a pause. */
+/** Registers and drops a sparse region again and again. */
 async function registers({ clientSocket }: Target, length: number): Promise<void> {
   const client = await RawClient.attach(clientSocket);
   const memory = HostRegion.allocate(length, { shared: true });
@@ -471,7 +471,7 @@ async function registers({ clientSocket }: Target, length: number): Promise<void
   }
 }
 
-/** Sets or gets the same pages of memory that has been touched, without a pause. */
+/** Sets or gets the same pages again and again, in memory that has been touched. */
 async function moves({ clientSocket }: Target, type: number, pages: number, pageBytes: number): Promise<void> {
   const client = await RawClient.attach(clientSocket);
   const memory = HostRegion.allocate(pages * pageBytes, { shared: true });
@@ -481,7 +481,7 @@ async function moves({ clientSocket }: Target, type: number, pages: number, page
   await client.keepAsking(type, 2, () => body);
 }
 
-/** GET or SET of pages that lie one after the other in region 1. */
+/** Body of a GET or SET of adjacent pages in region 1, from offset `at` on. */
 function regionBody(pages: number, pageBytes: number, { at = 0, isNamed = true } = {}): Buffer {
   const offsets = Array.from({ length: pages }, (_, i) => at + i * pageBytes);
   const [lengths, regionIds] = [offsets.map(() => pageBytes), offsets.map(() => 1)];
@@ -489,7 +489,7 @@ function regionBody(pages: number, pageBytes: number, { at = 0, isNamed = true }
   return encodeRegionRequest({ pool: '', isNamed, keys: keysOf(pages, 64), pieces });
 }
 
-/** Keys of a length. */
+/** Distinct keys of `bytes` characters each. */
 function keysOf(count: number, bytes: number, name = 'key'): string[] {
   return Array.from({ length: count }, (_, i) => `${name} ${i} `.padEnd(bytes, 'x'));
 }

@@ -16,24 +16,24 @@ const POOL_BYTES = 2 ** 30;
 const QUICK_POOL_BYTES = 64 * 2 ** 20;
 const WINDOW_MS = 2_000;
 const QUICK_WINDOW_MS = 60;
-/** Time for a hostile client to do what it does, and for a node to come to rest after it. */
+/** Time for a hostile client to get going, and for the node to recover after it. */
 const SETTLE_MS = 500;
 const QUICK_SETTLE_MS = 20;
-/** The processor alone: what any busy neighbour costs. */
+/** The control, which only uses the processor, as any busy neighbour does. */
 const CONTROL = 'spin';
 const QUICK_KINDS = ['spin', 'many-pieces', 'redis-pings'];
 
 type Peer = PeerProcess<IsolationCommand, IsolationAnswer>;
 
-/** What was seen in one window of time: the calls of each client, and the node. */
+/** Measurements of one time window: the calls of each client, and the node's figures. */
 interface Window {
   readonly times: readonly CallTimes[];
   readonly figures: NonNullable<IsolationAnswer['figures']>;
 }
 
 /**
- * Measures the calls of three well-behaved clients of a node, alone and beside a hostile client of each kind, one after
- * the other in each round. The node and each client have processes of their own.
+ * For each kind of hostile client, measures the calls of three well-behaved clients of a node, alternately alone and
+ * beside the hostile one. The node and each client are separate processes.
  */
 export async function isolationBench(options: BenchOptions): Promise<BenchReport> {
   const kinds = kindsOf(options);
@@ -122,7 +122,7 @@ class IsolationBench {
     await rm(this.#folder, { recursive: true, force: true });
   }
 
-  /** Measures the clients alone and beside a hostile client, in turn. */
+  /** Measures the clients alternately alone and beside a hostile client. */
   async measure(kind: string, { rounds, progress }: BenchOptions): Promise<{ alone: Window[]; beside: Window[] }> {
     const windows: { alone: Window[]; beside: Window[] } = { alone: [], beside: [] };
     for (let round = 1; round <= rounds; round++) {
@@ -176,15 +176,15 @@ function rowsOf(
 
 const LOOK_MS = 5;
 
-/** What the main loop of a process did since it was asked last. */
+/** How long the event loop of a process was blocked since the previous reading. */
 interface LoopFigures {
-  /** The longest time in which it took no other event. */
+  /** Longest time in which the loop handled no event. */
   readonly worstMs: number;
-  /** The longest such time, as far as it computed: on a crowded machine the rest is waiting for a processor. */
+  /** Longest such time, counting only the thread's processor time. The rest was waiting for a processor. */
   readonly worstBusyMs: number;
 }
 
-/** A process is one of three: the node, a well-behaved client or a hostile one. */
+/** Commands to a process, which is the node, a well-behaved client or a hostile one. */
 type IsolationCommand =
   | { readonly kind: 'node'; readonly discoveryAddr: string; readonly poolBytes: number; readonly clientSocket: string }
   | { readonly kind: 'figures' }
@@ -253,7 +253,7 @@ async function startNode({
   };
 }
 
-/** Behaves as a hostile client does until the process is ended. */
+/** Runs a kind of hostile client again and again until the process is killed. */
 async function behave(name: string, target: Target): Promise<never> {
   for (;;) {
     await HOSTILE_KINDS[name]?.run(target).catch((error: Error) => {
@@ -264,7 +264,7 @@ async function behave(name: string, target: Target): Promise<never> {
 }
 
 /**
- * Memory of this process that is in use, without what it shares: a client's memory counts once, and as the client's.
+ * Resident memory of this process without shared memory, which counts as the clients'. Without /proc it is included.
  */
 function residentBytes(): number {
   try {
@@ -276,9 +276,9 @@ function residentBytes(): number {
 }
 
 /**
- * Watches how long the main loop of this process is held up. A timer is late by what the loop does meanwhile and by
- * what the thread waits for a processor; the processor time of the thread tells the two apart. Without /proc both
- * figures are the whole.
+ * Measures how long the event loop of this process is blocked. A timer is late because the loop is busy or because the
+ * thread waits for a processor; the thread's processor time tells the two apart. Without /proc both figures include the
+ * waiting.
  */
 class LoopWatch {
   #lastMs = performance.now();
@@ -308,7 +308,7 @@ class LoopWatch {
   }
 }
 
-/** Processor time of the main thread in milliseconds, where Linux tells it. */
+/** Processor time of the main thread in milliseconds; undefined without /proc. */
 function busyMs(): number | undefined {
   try {
     return Number(readFileSync('/proc/self/schedstat', 'latin1').split(' ')[0]) / 1e6;

@@ -27,14 +27,14 @@ export function frameOf(type: number, requestId: number, body: Buffer = NOTHING)
   return Buffer.concat([encodeHeader({ bodyBytes: body.length, type, status: 0, requestId, deadlineMs: 0 }), body]);
 }
 
-/** UNREGION, FENCE and CANCEL have a number as their body. */
+/** Body of UNREGION, FENCE and CANCEL, which is one number. */
 export function numberBody(value: number): Buffer {
   const body = Buffer.alloc(4);
   body.writeUInt32LE(value);
   return body;
 }
 
-/** A client of the client socket that sends what it is told, whether it makes sense or not. */
+/** A client of the client socket that sends any request, valid or not. */
 export class RawClient {
   readonly socket: net.Socket;
   hello: HelloAnswer | undefined;
@@ -75,7 +75,7 @@ export class RawClient {
     return id;
   }
 
-  /** Resolves with the status of the answer; rejects when the connection ends first. */
+  /** Sends a request. Resolves with the status of the answer; rejects if the connection ends first. */
   async request(type: number, body?: Buffer): Promise<number> {
     const id = this.send(type, body);
     const status = await new Promise<number>((resolve) => this.#answered.set(id, resolve));
@@ -83,13 +83,13 @@ export class RawClient {
     return status;
   }
 
-  /** Resolves when the node has taken enough of what was sent. */
+  /** Resolves when the socket can take more, or closes; rejects if it was closed before. */
   async taken(): Promise<void> {
     if (this.socket.destroyed) throw new Error('the node has ended the connection');
     if (this.socket.writableNeedDrain) await Promise.race([once(this.socket, 'drain'), once(this.socket, 'close')]);
   }
 
-  /** Keeps requests in flight, without an end. `bodyOf`: the body of each next request. */
+  /** Keeps `inFlight` requests in flight until one fails. `bodyOf` makes the body of each request. */
   async keepAsking(type: number, inFlight: number, bodyOf: (count: number) => Buffer): Promise<void> {
     let count = 0;
     const askOn = async (): Promise<void> => {
@@ -98,13 +98,13 @@ export class RawClient {
     await Promise.all(Array.from({ length: inFlight }, askOn));
   }
 
-  /** Registers memory of this process; returns the status. */
+  /** Registers memory of this process; resolves with the status. */
   register(regionId: number, memory: HostRegion): Promise<number> {
     const file = { regionId, isWritable: true, length: memory.length, pid: process.pid, fd: memory.fd };
     return this.request(RequestType.file, encodeFile(file));
   }
 
-  /** Asks for staging memory, and never maps it. */
+  /** Requests staging memory, but never maps it. */
   async takeStaging(path: string, length: number): Promise<void> {
     const attachToken = this.hello?.attachToken ?? Buffer.alloc(16);
     await sendRecord(
@@ -114,7 +114,7 @@ export class RawClient {
   }
 }
 
-/** Sends a record to the socket of descriptors, without a descriptor, and awaits the end of the connection. */
+/** Sends a record without a descriptor to the descriptor socket; resolves when the connection ends. */
 export async function sendRecord(path: string, record: Buffer): Promise<void> {
   const socket = net.connect({ path: path + DESCRIPTOR_SOCKET_SUFFIX });
   socket.on('error', () => {});
@@ -123,7 +123,7 @@ export async function sendRecord(path: string, record: Buffer): Promise<void> {
   await once(socket, 'close');
 }
 
-/** Where clients find the node of the benchmark. */
+/** Addresses of the benchmark's node. */
 export interface Target {
   readonly clientSocket: string;
   readonly respPort: number;
@@ -131,20 +131,20 @@ export interface Target {
   readonly metricsPort: number;
 }
 
-/** A kind of hostile client: its behaviour goes on until it fails, and is then begun again. */
+/** A kind of hostile client. `run` is started again whenever it ends or fails. */
 export interface HostileKind {
   readonly what: string;
   readonly run: (target: Target) => Promise<unknown>;
 }
 
-/** Resolves after so many milliseconds. */
+/** Resolves after `ms` milliseconds. */
 export function passed(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-/** Never resolves: the hostile client keeps what it has taken. */
+/** Never resolves, so that a hostile client keeps what it has taken. */
 export function forEver(): Promise<never> {
-  // A timer keeps the process, which its parent ends.
+  // The timer keeps the process alive until its parent kills it.
   setInterval(() => {}, 1000);
   return new Promise(() => {});
 }

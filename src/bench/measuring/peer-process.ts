@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
-/** Benchmarks that measure between two processes. */
+/** Benchmarks that use peer processes. */
 export type PeerSubject =
   | 'auth'
   | 'cluster'
@@ -23,11 +23,11 @@ interface PeerAnswer {
 
 const PROGRAM = fileURLToPath(new URL('./bench-peer.js', import.meta.url));
 
-/** The other process of a benchmark: answers one command at a time and ends with its IPC channel. */
+/** A benchmark's peer process. It answers one command at a time and exits when its IPC channel closes. */
 export class PeerProcess<Command extends object, Reply extends PeerAnswer> {
   readonly #child: ChildProcess;
 
-  /** Starts the peer of a benchmark; `flags` are flags of Node. */
+  /** Starts the peer of a benchmark; `flags` are Node.js options. */
   constructor(subject: PeerSubject, flags: readonly string[] = []) {
     this.#child = fork(PROGRAM, [subject], { execArgv: [...process.execArgv, ...flags] });
   }
@@ -57,7 +57,7 @@ export class PeerProcess<Command extends object, Reply extends PeerAnswer> {
   }
 }
 
-/** Executes the commands of the process that started this one, and ends this process when that one is gone. */
+/** Executes the commands of the process that started this one, and exits when that one is gone. */
 export function serveCommands<Command, Reply extends object>(execute: (command: Command) => Promise<Reply>): void {
   process.on('disconnect', () => process.exit(0));
   process.on('SIGINT', () => {});

@@ -1,11 +1,11 @@
 /*
- * Two plain sockets that only copy: what Node itself can do, and so the ceiling that the transport is
- * measured against. Request: u32 count, u32 bytes of a page, then u32 page numbers. Answer: the
- * pages, one after the other.
+ * Two plain sockets that only copy. They show what Node.js itself can do, which is the ceiling for the
+ * transport. Request: u32 count, u32 page length in bytes, then u32 page numbers. Answer: the pages,
+ * one after the other.
  */
 import net from 'node:net';
 
-/** Moderate sizes are received faster than very large ones. */
+/** Most bytes received at a time; very large buffers are slower. */
 const RECEIVE_MAX_BYTES = 256 * 1024;
 const HEADER_BYTES = 8;
 
@@ -36,18 +36,19 @@ export function servePlainly(pool: Uint8Array): Promise<number> {
   });
 }
 
-/** Pages to request in one message, and their destinations, in order and of as many bytes. */
+/** Pages to request in one message, and memory of the same total length that they go to, in order. */
 export interface PlainBatch {
   readonly pages: readonly number[];
   readonly destinations: readonly Uint8Array[];
 }
 
-/** The reading side: one connection, one batch at a time, received straight into the destinations. */
+/** The reading side: one connection, one batch at a time, received directly into the destinations. */
 export class PlainReader {
   readonly #socket: net.Socket;
   readonly #scratch = new Uint8Array(RECEIVE_MAX_BYTES);
-  /** Destinations of the whole pass, and the index of the one being filled. */
+  /** Destinations of the whole pass. */
   #destinations: Uint8Array[] = [];
+  /** Index of the destination that is being filled. */
   #destination = 0;
   #filledBytes = 0;
   #batchRestBytes = 0;
@@ -76,7 +77,7 @@ export class PlainReader {
     });
   }
 
-  /** Reads all batches, one after the other. The destinations of the next batch are known while one arrives. */
+  /** Reads all batches one after the other. All destinations are known before the first byte arrives. */
   async readAll(batches: readonly PlainBatch[], pageBytes: number): Promise<void> {
     this.#destinations = batches.flatMap((batch) => batch.destinations);
     this.#destination = this.#filledBytes = 0;

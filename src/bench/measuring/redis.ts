@@ -27,10 +27,10 @@ interface Pipeline {
 const START_TIMEOUT_MS = 5_000;
 const FILL_MAX_BYTES = 16 * 2 ** 20;
 
-/** Numbers of values in one pipeline; the fastest one is used. */
+/** Pipeline lengths to try; the fastest one is used. */
 const VALUES_AT_A_TIME = [4, 16, 32, 128] as const;
 
-/** A redis-server of its own on loopback, in memory only, and one ioredis connection to it. */
+/** A dedicated redis-server on loopback, in memory only, and one ioredis connection to it. */
 export class RedisPeer {
   readonly #server: ChildProcess;
   readonly #folder: string;
@@ -74,7 +74,7 @@ export class RedisPeer {
     this.port = parts.port;
   }
 
-  /** Replaces all values by `pages` new ones; `pageOf` may return the same buffer every time. */
+  /** Replaces all values with `pages` new ones; `pageOf` may return the same buffer every time. */
   async fill(pages: number, pageBytes: number, pageOf: (page: number) => Uint8Array): Promise<void> {
     await this.#client.flushall();
     const batch = Math.max(1, Math.floor(FILL_MAX_BYTES / pageBytes));
@@ -118,8 +118,8 @@ export class RedisPeer {
 }
 
 /**
- * A contender that reads all pages through redis, with the pipeline size that is fastest here. `isPage` tells whether a
- * value is the page of that number; it looks at the last value of each batch.
+ * A contender that reads all pages through redis, with the pipeline length that is fastest on this machine. `isPage`
+ * checks whether a value is the page with that number; only the last value of each batch is checked.
  */
 export async function fastestPipeline(
   redis: RedisPeer,
@@ -146,8 +146,8 @@ export async function fastestPipeline(
 }
 
 /**
- * A connection to a Redis server that does as little as possible: it sends bytes, and receives as many as are expected
- * into memory of its own. So the servers are measured, not their client.
+ * A minimal connection to a Redis server, so that the server is measured and not the client. It sends bytes, and
+ * receives the expected number of bytes into its own memory.
  */
 export class RedisConnection {
   readonly #socket: net.Socket;
@@ -174,7 +174,7 @@ export class RedisConnection {
         callback: (count) => {
           this.#filledBytes += count;
           if (this.#filledBytes < this.#expectedBytes) return true;
-          // The next buffer is asked for right after this, and is for the next answers.
+          // The socket asks for its next buffer right after this; the next answers start at its beginning.
           this.#answerBytes = this.#filledBytes;
           this.#filledBytes = 0;
           this.#settle?.();
@@ -188,8 +188,8 @@ export class RedisConnection {
   }
 
   /**
-   * Sends commands, and returns their answers, which are valid until the next exchange. `expectedBytes`: of all answers
-   * together.
+   * Sends commands. Resolves with their answers, which stay valid until the next exchange. `expectedBytes` is the total
+   * length of the answers.
    */
   async exchange(commands: Uint8Array, expectedBytes: number): Promise<Uint8Array> {
     this.#expectedBytes = expectedBytes;
@@ -205,7 +205,7 @@ export class RedisConnection {
   }
 }
 
-/** A command as an array of bulk strings. */
+/** Encodes a command as a RESP array of bulk strings. */
 export function redisCommand(...words: (string | Uint8Array)[]): Buffer {
   const parts: Uint8Array[] = [Buffer.from(`*${words.length}\r\n`)];
   for (const word of words) {

@@ -4,16 +4,16 @@ export interface BenchReport {
   readonly rows: readonly Readonly<Record<string, string | number>>[];
   /** Notes of one sentence each: what the figures were measured on, what was skipped, and why. */
   readonly notes: readonly string[];
-  /** What was found to be wrong while measuring: the command then ends with status 1. */
+  /** What turned out to be wrong while measuring. If present, the command exits with status 1. */
   readonly failure?: string;
 }
 
-/** Options of the cluster benchmark. It has a default for each. */
+/** Options of the cluster benchmark. Each has a default. */
 interface ClusterBenchOptions {
-  /** Numbers of nodes; each makes a cluster, one after the other. */
+  /** Numbers of nodes. One cluster of each size is measured, one after the other. */
   readonly nodes?: readonly number[];
   readonly pages?: number;
-  /** Seconds of the steady state. */
+  /** Length of the steady state in seconds. */
   readonly seconds?: number;
   /** Whether to kill one of three nodes instead, and to count the reads that fail. */
   readonly kill?: boolean;
@@ -21,40 +21,38 @@ interface ClusterBenchOptions {
 
 /** Options of the benchmark of real engines. */
 interface EngineBenchOptions {
-  /** The engine; it must be in the environment. */
+  /** Name of the engine, which must be installed in the environment. */
   readonly engine?: string;
   /** Folder of a virtual environment with the engine. */
   readonly environment?: string;
   /** Folder of a model that the engine loads. */
   readonly model?: string;
-  /** Prompts of a round. */
+  /** Prompts per round. */
   readonly prompts?: number;
-  /** Tokens of a prompt, about. */
+  /** Approximate number of tokens per prompt. */
   readonly tokens?: number;
 }
 
 export interface BenchOptions {
   /** Counted rounds of each contender, interleaved; medians are reported. */
   readonly rounds: number;
-  /** Smaller work, for tests that only keep the benchmark from rotting. */
+  /** Whether to run a much smaller workload, for tests that only check that the benchmark works. */
   readonly quick: boolean;
   /** Folder in which a benchmark creates its files; by default the system's folder for temporary files. */
   readonly dir?: string;
-  /** Options of the benchmark `cluster`. */
   readonly cluster?: ClusterBenchOptions;
-  /** Options of the benchmark `engine`. */
   readonly engine?: EngineBenchOptions;
-  /** Connections that unauthenticated peers open each second, for the benchmark `auth`. */
+  /** Connections per second by unauthenticated peers, for the benchmark `auth`. */
   readonly floodPerS?: number;
-  /** Kinds of hostile clients, for the benchmark `isolation`; by default all. */
+  /** Kinds of hostile clients, for the benchmark `isolation`. Default: all, or a few if `quick`. */
   readonly hostile?: readonly string[];
-  /** Reports what is going on when the work takes longer than a second. */
+  /** Reports what the benchmark is doing. */
   progress(text: string): void;
 }
 
 export type Benchmark = (options: BenchOptions) => Promise<BenchReport>;
 
-/** The middle of the values; for an even number of values the mean of the two in the middle. */
+/** The median; for an even number of values, the mean of the two in the middle. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   const middle = sorted.length >> 1;
@@ -62,29 +60,29 @@ export function median(values: readonly number[]): number {
   return ((sorted[middle - 1] as number) + (sorted[middle] as number)) / 2;
 }
 
-/** One way to bring all pages of the other process into this one. */
+/** One way to move all pages of a benchmark. */
 export interface Contender {
   readonly name: string;
-  /** Makes one pass over all pages; rejects if a page did not come. */
+  /** Makes one pass over all pages; rejects if a page could not be read. */
   read(): Promise<void>;
-  /** Whether the last pass brought the right bytes. */
+  /** Whether the last pass moved the right bytes. */
   isRight(): boolean;
-  /** Waits after a pass, untimed, for what the next contender must not feel. */
+  /** Waits after each pass, untimed, for work that would disturb the next contender. */
   settle?(): Promise<void>;
 }
 
 interface RaceOptions {
   readonly rounds: number;
-  /** Bytes that one pass brings. */
+  /** Bytes that one pass moves. */
   readonly totalBytes: number;
-  /** Wipes the destination, so that a pass that brings nothing is noticed. */
+  /** Wipes the destination, so that missing pages are noticed. */
   clear(): void;
   progress(round: number, contender: string): void;
 }
 
 /**
- * Runs every contender in turn, round after round. The first round is not timed; its bytes are checked. Returns one row
- * each; `ratio` is relative to the first contender.
+ * Runs every contender in turn, round after round. The first round is not timed; its bytes are checked. Resolves with
+ * one row per contender; `ratio` is relative to the first one.
  */
 export async function race(
   contenders: readonly Contender[],

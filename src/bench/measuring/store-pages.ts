@@ -3,23 +3,23 @@ import type { StorageConfig } from '../../config.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
 
-/** A cluster of two nodes: one in the serving process, one that reads from it. */
+/** A cluster of two nodes: one in the serving process, and one that exchanges pages with it. */
 export interface BenchCluster {
   readonly discoveryAddr: string;
   /** Configuration keys that both nodes share. */
   readonly config: Readonly<Record<string, unknown>>;
 }
 
-/** Commands of the benchmarks of the store to their serving process. */
+/** Commands of the store benchmarks to their serving process. */
 export type PeerCommand =
-  /** Joins each of these clusters with a node of its own. */
+  /** Starts one node in each of these clusters. */
   | {
       readonly kind: 'start';
       readonly clusters: readonly BenchCluster[];
       readonly poolBytes: number;
       readonly workBytes: number;
     }
-  /** Drops the pages published before, and answers when every new page is set. */
+  /** Drops the pages of the previous `publish`, then sets new ones. */
   | { readonly kind: 'publish'; readonly pageBytes: number; readonly pages: number; readonly isComputed?: boolean };
 
 export interface PeerAnswer {
@@ -28,15 +28,15 @@ export interface PeerAnswer {
   readonly plainPort?: number;
 }
 
-/** Bytes of pages that are made and set at a time. */
+/** Most bytes of pages that are stamped and set at a time. */
 const SET_MAX_BYTES = 16 * 2 ** 20;
 /** Distance between two stamps in a page. */
 const STAMP_DISTANCE_BYTES = 4096;
 const MEMBERS_TIMEOUT_MS = 15_000;
 
 /**
- * Configuration of a node in a benchmark's cluster: one key space for all, and defaults for everything but the
- * addresses and the size.
+ * Configuration of a node in a benchmark's cluster. All nodes share one key space. `extra` overrides configuration
+ * keys.
  */
 export function plainStorage(
   discoveryAddr: string,
@@ -55,7 +55,7 @@ export function plainStorage(
       allow_unauthenticated: true,
       protocol: 'tcp',
       global_segment_size: poolBytes,
-      // The pool is filled to the last page: with `lru` the next pages replace the earliest.
+      // The pool is filled to the last page; with `lru`, new pages then replace the oldest.
       eviction_policy: 'lru',
       metrics_enabled: false,
       ...extra,
@@ -63,14 +63,14 @@ export function plainStorage(
   };
 }
 
-/** Configuration of one of two nodes, of which one reads the other's pages. */
+/** Configuration of either of two nodes, one of which reads the other's pages. */
 export function benchStorage(
   discoveryAddr: string,
   poolBytes: number,
   extra: Readonly<Record<string, unknown>> = {},
 ): StorageConfig {
   return plainStorage(discoveryAddr, poolBytes, {
-    // With two replicas each of two nodes would own every key, and no lookup would cross to the other process.
+    // With two replicas, each of the two nodes would own every key, and no lookup would cross to the other process.
     directory_replicas: 1,
     heartbeat_interval: 0.2,
     member_ttl: 10,
@@ -78,14 +78,14 @@ export function benchStorage(
   });
 }
 
-/** Keys as in practice: content hashes of 64 hexadecimal characters. */
+/** Realistic keys: content hashes of 64 hexadecimal characters. */
 export function benchKeys(pageBytes: number, pages: number): string[] {
   return Array.from({ length: pages }, (_, page) =>
     createHash('sha256').update(`bench ${pageBytes} ${page}`).digest('hex'),
   );
 }
 
-/** Marks a page with its number, every few kilobytes. */
+/** Stamps a page with its number and the offset, once every STAMP_DISTANCE_BYTES. */
 export function stampPage(bytes: Uint8Array, page: number): void {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   for (let at = 0; at < bytes.length; at += STAMP_DISTANCE_BYTES) {
@@ -94,7 +94,7 @@ export function stampPage(bytes: Uint8Array, page: number): void {
   }
 }
 
-/** Whether every stamp of the page is in place. */
+/** Whether every stamp of page number `page` is in place. */
 export function isStamped(bytes: Uint8Array, page: number): boolean {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   for (let at = 0; at < bytes.length; at += STAMP_DISTANCE_BYTES) {
@@ -125,7 +125,7 @@ export async function publishPages(
   }
 }
 
-/** A host pool whose page i lies at `i * pageBytes` of the region. */
+/** A host pool whose page `i` is at offset `i * pageBytes` of the region. */
 export function destinationPool(
   region: HostRegion,
   pageBytes: number,
@@ -141,7 +141,7 @@ export function destinationPool(
   };
 }
 
-/** Resolves when the node knows of `count` nodes, itself included. */
+/** Resolves when the node knows `count` nodes, itself included; rejects after MEMBERS_TIMEOUT_MS. */
 export async function awaitMembers(store: MeshCacheStore, count: number): Promise<void> {
   const untilMs = performance.now() + MEMBERS_TIMEOUT_MS;
   while (store.runtime.members().size < count) {

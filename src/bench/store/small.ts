@@ -11,16 +11,16 @@ const QUICK_WORK_BYTES = 4 * 2 ** 20;
 const FULL_PAGES = 4_096;
 const QUICK_PAGES = 256;
 /**
- * Size of the peer's pool relative to the pages: allocator rounding, and quarantine of the pages of the size before.
+ * Size of the peer's pool relative to the pages. It has room for rounding and for the previous pages in quarantine.
  */
 const POOL_SLACK = 8;
 const IN_FLIGHT_COUNT = 64;
 const BATCH_PAGES = 128;
-/** Reads that are made one after the other; the other measurements read all pages. */
+/** Number of reads that are made one after the other; the other measurements read all pages. */
 const ALONE_READS_COUNT = 1_000;
-/** How long each reader reads before the counted rounds, so that the compiler of the runtime has done its work. */
+/** How long each reader reads before the counted rounds, so that the JIT compiler has done its work. */
 const WARM_UP_MS = 1_000;
-/** Least length of one measurement of throughput; shorter ones are repeated until then. */
+/** Minimum duration of a throughput measurement; passes are repeated until it is reached. */
 const MEASURED_MIN_MS = 200;
 /** Settings of the cluster of each reader, by the reader's name. */
 const CONFIGS = {
@@ -32,7 +32,7 @@ const CONFIGS = {
 /** One way to read single pages of the other process. */
 interface SmallReader {
   readonly name: string;
-  /** Reads the page into its place in the destination; rejects if it did not come. */
+  /** Reads one page into its destination; rejects if it could not be read. */
   one(page: number): Promise<void>;
   /** Reads these pages in one call. */
   batch(pages: readonly number[]): Promise<void>;
@@ -48,9 +48,9 @@ interface Figures {
 }
 
 /**
- * Reads single pages of another process: many at a time, one after the other, and in batches, beside redis with
- * ioredis. A round before the counted ones checks each page. All lookups cross to the other process, except for pages
- * that are read again.
+ * Reads single pages of another process: many at a time, one after the other, and in batches, and compares with redis
+ * and ioredis. A round before the counted ones checks each page. All lookups cross to the other process, except those
+ * of pages that are read again.
  */
 export async function smallBench(options: BenchOptions): Promise<BenchReport> {
   const bench = await SmallBench.start(options);
@@ -111,7 +111,7 @@ class SmallBench {
   async measure(pageBytes: number): Promise<BenchReport['rows'][number][]> {
     const { rounds, quick, progress } = this.#options;
     const page = formatSize(pageBytes);
-    // The reader owns about half of the keys itself; those are left out.
+    // The reader itself owns about half of the keys, which are left out.
     const published = Math.min(2 * (quick ? QUICK_PAGES : FULL_PAGES), this.#destination.length / pageBytes);
     progress(`publishing ${published} pages of ${page}`);
     await this.#pair.peer.call({ kind: 'publish', pageBytes, pages: published, isComputed: true });
@@ -142,7 +142,7 @@ class SmallBench {
     this.#destination.free();
   }
 
-  /** The readers; the last one is the reference of the others. */
+  /** The readers. The last one is the reference for the others. */
   async #readers(pageBytes: number, published: number) {
     const keys = benchKeys(pageBytes, published);
     const bytesOf = (page: number) => this.#destination.bytes(page * pageBytes, pageBytes);
@@ -234,7 +234,7 @@ async function measureRound(
   figures.p99Us.push(times[Math.floor(times.length * 0.99)] as number);
 }
 
-/** Reads all pages with IN_FLIGHT_COUNT reads in flight: each that ends starts the next. */
+/** Reads all pages, with IN_FLIGHT_COUNT reads in flight at any time. */
 async function inFlight(reader: SmallReader, pages: readonly number[]): Promise<void> {
   let next = 0;
   const readNext = async (): Promise<void> => {
@@ -249,7 +249,7 @@ async function inBatches(reader: SmallReader, pages: readonly number[]): Promise
   }
 }
 
-/** Repeats `work`, which reads `count` pages, for at least `minMs`: pages a second, and processor time of a page. */
+/** Repeats `work` (`count` pages) for at least `minMs`. Resolves with pages per second and processor time per page. */
 async function repeated(
   count: number,
   minMs: number,

@@ -18,14 +18,14 @@ import {
 const READER_POOL_BYTES = 2 ** 20;
 
 /**
- * Clusters of two nodes each. One node of each is in a serving process, which sets pages; the other is here and reads
- * them.
+ * Clusters of two nodes each. One node of each cluster is in a serving process, which sets pages; the other one is in
+ * this process and reads them.
  */
 export class StorePair {
   readonly peer: PeerProcess<PeerCommand, PeerAnswer>;
   /** One reader for each configuration, in order. */
   readonly readers: readonly MeshCacheStore[];
-  /** Port at which the serving process hands out the same pages over plain sockets. */
+  /** Port on which the serving process serves the same pages over plain sockets. */
   readonly plainPort: number;
 
   private constructor(peer: StorePair['peer'], readers: readonly MeshCacheStore[], plainPort: number) {
@@ -66,8 +66,8 @@ export class StorePair {
 }
 
 /**
- * The serving process of benchmarks of the store: nodes, whose pools it fills with pages of the size that it is asked
- * for, and a plain socket server with the same pages in a region of its own.
+ * The serving process of the store benchmarks: nodes, whose pools it fills with pages of the requested size, and a
+ * plain socket server with the same pages in a region of its own.
  */
 export function storePeer(): ExecuteCommand<PeerCommand, PeerAnswer> {
   const stores: MeshCacheStore[] = [];

@@ -13,19 +13,19 @@ const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const FULL_WORK_BYTES = 2 ** 30;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
 /**
- * Size of the peer's pool relative to the pages: allocator rounding, and quarantine of the pages of the size before.
+ * Size of the peer's pool relative to the pages. It has room for rounding and for the previous pages in quarantine.
  */
 const POOL_SLACK = 1.25;
 /**
- * Settings of the readers. Each has a cluster of its own, so that neither disturbs the other. Without quarantine a
- * reader that does not verify never gives up, and cleared pages make room at once; nothing is freed while it is read.
+ * Settings of the readers. Each has a cluster of its own, so that neither disturbs the other. Without quarantine, a
+ * reader that does not verify never gives up, and cleared pages make room at once. No page is freed while it is read.
  */
 const CONFIGS = [{ verify_reads: true }, { verify_reads: false, reuse_quarantine_ms: 0 }] as const;
 
 /**
- * `batchGetV1` of pages in another process's pool, with and without verification, beside `batchRead` of the same
- * addresses without directory and verification: the difference is the cost of the layers above the transport. Two plain
- * sockets that only copy and, if installed, redis hold the same pages.
+ * Compares `batchGetV1` of pages in another process's pool, with and without verification, with `batchRead` of the same
+ * addresses without directory and verification. The difference is the cost of the layers above the transport. Two plain
+ * sockets that only copy and, if installed, redis serve the same pages.
  */
 export async function storeBench(options: BenchOptions): Promise<BenchReport> {
   const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
@@ -83,7 +83,7 @@ class StoreBench {
     return ['ioredis: getBuffer in pipelines of the best size found; its values stay where it puts them.'];
   }
 
-  /** Rows of one page size: every contender in turn, round after round; the first round is not counted. */
+  /** Measures one page size: every contender in turn, round after round. The first round is not counted. */
   async measure(pageBytes: number, options: BenchOptions): Promise<BenchReport['rows'][number][]> {
     const pages = Math.floor(this.#destination.length / pageBytes);
     options.progress(`publishing ${pages} pages of ${formatSize(pageBytes)}`);
@@ -109,7 +109,7 @@ class StoreBench {
     this.#destination.free();
   }
 
-  /** The contenders; the first one is the reference of the others. */
+  /** The contenders. The first one is the reference for the others. */
   async #contenders(keys: string[], pageBytes: number): Promise<Contender[]> {
     const batches = batchesOf(keys);
     const readAll = async (read: (batch: Batch) => Promise<boolean[]>): Promise<void> => {
@@ -171,7 +171,7 @@ class StoreBench {
     });
   }
 
-  /** Locations of the pages, looked up once; `batchGetV1` looks them up for every batch. */
+  /** Read operations for all pages, looked up once. `batchGetV1` looks its pages up in every batch. */
   async #readOps(keys: readonly string[], pageBytes: number): Promise<ReadOp[]> {
     const locations = await this.#trusting.runtime.directory.get(this.#trusting.keyEncoder.encodeKeys(keys));
     return locations.map((location, page) => {

@@ -1,10 +1,10 @@
 import { quantileOf } from '../../base/quantile.js';
 import type { Point } from './points.js';
 
-/** Seconds between two points above which they are not joined, as nothing is known of the time between. */
+/** Two points further apart than this many seconds are not joined by a line, as the time between them is unknown. */
 const GAP_MIN_S = 15;
 
-/** Values over time, a column for each line of a chart; null where nothing is known. */
+/** Values over time, one column per line of a chart; null where nothing is known. */
 interface Columns {
   /** Wall-clock seconds, ascending. */
   readonly timesS: readonly number[];
@@ -12,8 +12,8 @@ interface Columns {
 }
 
 /**
- * One column for each of `valuesOf`, with an unknown point wherever time is missing. `stepS`: seconds between two
- * points as a rule.
+ * One column for each of `valuesOf`, with an unknown point in every gap. `stepS` is the usual number of seconds between
+ * two points.
  */
 export function columnsOf(
   points: readonly Point[],
@@ -35,7 +35,7 @@ export function columnsOf(
   return { timesS, columns };
 }
 
-/** Brings columns of several nodes onto the times of `of`. */
+/** Aligns the values of several nodes to the times of the points `of`; null where a node has no point. */
 export function onTimesOf(
   of: readonly Point[],
   nodes: readonly { points: readonly Point[]; values: readonly (number | null)[] }[],
@@ -49,8 +49,8 @@ export function onTimesOf(
 }
 
 /**
- * At each point, a quantile of the read calls of the `windowS` seconds before it; null where there were none, and not
- * across gaps.
+ * For each point, a quantile of the latency of read calls in the `windowS` seconds before it. Windows do not extend
+ * across gaps; the quantile is null where there were no calls.
  */
 export function slidingQuantile(points: readonly Point[], quantile: number, windowS: number): (number | null)[] {
   let boundsS: readonly number[] = [];
@@ -73,7 +73,7 @@ export function slidingQuantile(points: readonly Point[], quantile: number, wind
       add(sums, oldest.counts?.readLatency.counts ?? [], -1);
       seconds -= oldest.seconds;
     }
-    // Shares of calls do not cancel out exactly.
+    // Scaled counts are fractions, which do not cancel out exactly.
     return quantileOf({ boundsS, counts: sums.map((sum) => (sum < 1e-6 ? 0 : sum)) }, quantile);
   });
 }
@@ -82,7 +82,7 @@ function add(sums: number[], counts: readonly number[], sign: 1 | -1): void {
   for (const [i, count] of counts.entries()) if (i < sums.length) sums[i] = (sums[i] as number) + sign * count;
 }
 
-/** Spans of time that the page can show; each is kept by the nodes in steps of its own. */
+/** Time spans that the page can show. The nodes keep each of them in steps of its own. */
 export const RANGES = [
   { minutes: 5, stepS: 2, label: '5 min', words: 'last 5 min' },
   { minutes: 30, stepS: 10, label: '30 min', words: 'last 30 min' },

@@ -1,7 +1,7 @@
 import type { Buckets } from '../../base/quantile.js';
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
 
-/** A report whose fields may all be absent, as nodes of other versions may know less. */
+/** A report in which any field may be absent, because nodes of other versions may report less. */
 export type Loose<T> = T extends readonly (infer Item)[]
   ? readonly Loose<Item>[]
   : T extends object
@@ -10,19 +10,19 @@ export type Loose<T> = T extends readonly (infer Item)[]
 
 export type LooseReport = Loose<NodeReport>;
 
-/** Whether the value can be used as a report; only this much is checked. */
+/** Whether the value can be used as a report. Only a few fields are checked. */
 export function isClusterReport(value: unknown): value is ClusterReport {
   if (typeof value !== 'object' || value === null) return false;
   const { time_ms, nodes } = value as Partial<ClusterReport>;
   return Number.isFinite(time_ms) && Array.isArray(nodes);
 }
 
-/** The value if it is a number that a count or an amount can have, else 0. */
+/** The value if it is a finite number from 0 up, else 0. */
 export function amount(value: unknown): number {
   return typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : 0;
 }
 
-/** Counts of a node since its start, or between two of its reports; pages unless the name says otherwise. */
+/** Counts of a node since its start, or between two of its reports. They are pages unless the name says otherwise. */
 export interface Counts {
   readonly local: number;
   readonly remote: number;
@@ -101,7 +101,7 @@ export function addCounts(a: Counts, b: Counts): Counts {
   return combine(a, b, (x, y) => x + y, addBuckets(a.readLatency, b.readLatency));
 }
 
-/** Counts from `earlier` to `later`; null if a count fell, as the node was restarted. */
+/** Counts from `earlier` to `later`; null if a count fell, which means that the node was restarted. */
 export function countsBetween(earlier: Counts, later: Counts): Counts | null {
   if (PLAIN.some((name) => later[name] < earlier[name])) return null;
   const calls = later.readLatency.counts.map((count, i) => count - (earlier.readLatency.counts[i] ?? 0));
@@ -109,7 +109,7 @@ export function countsBetween(earlier: Counts, later: Counts): Counts | null {
   return combine(earlier, later, (x, y) => y - x, { boundsS: later.readLatency.boundsS, counts: calls });
 }
 
-/** Adds buckets. If the bounds differ (another version), the result is `a`. */
+/** Adds buckets. If the bounds differ, as between versions, the result is `a`. */
 export function addBuckets(a: Buckets, b: Buckets): Buckets {
   if (a.counts.length === 0) return b;
   if (b.counts.length === 0 || !isSame(a.boundsS, b.boundsS)) return a;
@@ -121,12 +121,12 @@ export function hitsOf(counts: Counts): number {
   return counts.local + counts.remote + counts.disk;
 }
 
-/** Bytes of the pages that were read: those that need not be computed again. */
+/** Bytes of the pages that were read, which need not be computed again. */
 export function readBytesOf(counts: Counts): number {
   return counts.localBytes + counts.remoteBytes + counts.diskBytes;
 }
 
-/** A share of the counts, as of an interval that lies partly in another. */
+/** A share (0 to 1) of the counts, for an interval that lies partly in another one. */
 export function scaleCounts(counts: Counts, share: number): Counts {
   if (share === 1) return counts;
   const { boundsS, counts: calls } = counts.readLatency;

@@ -3,29 +3,29 @@ import { amount, type Loose } from './counts.js';
 
 /** Events of all nodes that are kept and shown. */
 export const EVENTS_MAX_COUNT = 200;
-/** Milliseconds within which the same words of several nodes are one event. */
+/** Milliseconds within which equal messages count as one event. */
 const SAME_EVENT_MS = 30_000;
-/** Log lines about members, which every node writes; the events of members say the same once. */
+/** Log messages about members, which every node writes. Member events report the same only once. */
 const MEMBER_LINE = /^nodes? (joined|restarted|left|lost\b.*)$/;
 
 type EventLevel = 'info' | 'warn' | 'error';
 
 export interface LoggedEvent {
-  /** Nodes that tell of the event, or the node that it is about. */
+  /** Nodes that report the event, or the node that it is about. */
   readonly nodeIds: readonly string[];
   readonly timeMs: number;
   readonly level: EventLevel;
   /** The message, and its fields as `name=value`. */
   readonly text: string;
-  /** How often the first of the nodes tells of it, one soon after the other. */
+  /** How often the first of the nodes reports it in quick succession. */
   readonly times: number;
   /** Whether a node came or went. */
   readonly isOfMember: boolean;
 }
 
 /**
- * Events of all nodes, also of nodes that are gone, ordered by the nodes' clocks; each once, however many nodes tell of
- * it.
+ * Events of all nodes, including nodes that are gone, ordered by the nodes' clocks. An event that several nodes report
+ * is listed once.
  */
 export class EventLog {
   #events: LoggedEvent[] = [];
@@ -50,13 +50,13 @@ export class EventLog {
         isOfMember: false,
       });
     }
-    // The sort is stable: events of one node and millisecond keep their order.
+    // The sort is stable, so events of one node in the same millisecond keep their order.
     this.#events = this.#events.sort((a, b) => a.timeMs - b.timeMs).slice(-EVENTS_MAX_COUNT);
     return true;
   }
 
   /**
-   * Takes over what has happened to members; true if that is news. `ttlS`: seconds without a heartbeat after which a
+   * Adds events about members; true if any is new. `ttlS` is the number of seconds without a heartbeat after which a
    * node is lost.
    */
   addMemberEvents(events: readonly Loose<MemberEvent>[], ttlS: number | undefined): boolean {
@@ -84,7 +84,7 @@ export class EventLog {
     return isNew;
   }
 
-  /** Events that one node tells of or that are about it, or all; newest first. */
+  /** Events that one node reports or that are about it, or all events if `nodeId` is null; newest first. */
   newest(nodeId: string | null): LoggedEvent[] {
     return [...this.#events, ...this.#ofMembers.values()]
       .filter(({ nodeIds }) => nodeId === null || nodeIds.includes(nodeId))
@@ -93,7 +93,7 @@ export class EventLog {
       .reverse();
   }
 
-  /** Adds an event, or counts it with the same event of another node or of a moment ago. */
+  /** Adds an event, or merges it with an equal event of another node or of a moment ago. */
   #merge(event: LoggedEvent): void {
     const isSame = ({ text, level, timeMs }: LoggedEvent): boolean =>
       text === event.text && level === event.level && Math.abs(timeMs - event.timeMs) <= SAME_EVENT_MS;

@@ -12,12 +12,12 @@ import {
 } from './counts.js';
 import { type Fill, type Point, sumOf } from './points.js';
 
-/** What the nodes have kept of themselves, on one row of times for all. */
+/** The history that the nodes have kept, with the same times for all nodes. */
 export interface Past {
   /** Points of each node. */
   readonly nodes: ReadonlyMap<string, Point[]>;
   readonly cluster: Point[];
-  /** What each node had counted, and when, as far as its points go. */
+  /** The end of each node's points: its time, and the node's total counts by then. */
   readonly ends: ReadonlyMap<
     string,
     { readonly timeMs: number; readonly incarnation: number; readonly counts: Counts }
@@ -26,7 +26,7 @@ export interface Past {
 
 type LooseHistory = Loose<HistoryReport>;
 
-/** Whether the value can be used as a history; only this much is checked. */
+/** Whether the value can be used as a history. Only a few fields are checked. */
 export function isClusterHistory(value: unknown): value is ClusterHistory {
   if (typeof value !== 'object' || value === null) return false;
   const { time_ms, step_s, nodes } = value as Partial<ClusterHistory>;
@@ -34,8 +34,7 @@ export function isClusterHistory(value: unknown): value is ClusterHistory {
 }
 
 /**
- * Brings the intervals of all nodes, which begin at different times, onto one row of times. What was counted is kept in
- * all.
+ * Aligns the intervals of all nodes, which begin at different times, to common times. The total counts stay the same.
  */
 export function pastOf({ time_ms, step_s, nodes }: ClusterHistory): Past {
   const stepMs = step_s * 1000;
@@ -54,15 +53,15 @@ export function pastOf({ time_ms, step_s, nodes }: ClusterHistory): Past {
 }
 
 /**
- * The points of all nodes together. A node that was restarted, or is gone, has lost what it had kept: the nodes that go
- * on say how many members there were, and where fewer have points the sum is too small, as if the load had grown with
- * each restart.
+ * The points of all nodes together. A node that was restarted, or is gone, has lost its history, which would look as if
+ * the load had grown with each restart. A sum is therefore marked as partial if fewer nodes have a point than the other
+ * nodes counted as members.
  */
 function clusterOf(bySlot: ReadonlyMap<number, readonly Point[]>, seconds: number): Point[] {
   const slots = [...bySlot].sort(([a], [b]) => a - b);
   const missingOf = (points: readonly Point[]): number =>
     Math.max(...points.map(({ members }) => members ?? 0)) - points.length;
-  // Nodes without a metrics server never have any.
+  // Nodes without a metrics server never have points.
   const never = Math.max(0, Math.min(...slots.map(([, points]) => missingOf(points))));
   return slots.map(([timeMs, points]) => {
     const sum = sumOf(points, { timeMs, seconds });
@@ -70,7 +69,7 @@ function clusterOf(bySlot: ReadonlyMap<number, readonly Point[]>, seconds: numbe
   });
 }
 
-/** A node's own intervals. */
+/** The intervals of a node as it has kept them, oldest first. */
 function rowsOf(node: LooseHistory, timeMs: number): Point[] {
   const ages = node.ages_ms ?? [];
   const { gauges = {} } = node;
@@ -89,7 +88,7 @@ function rowsOf(node: LooseHistory, timeMs: number): Point[] {
   });
 }
 
-/** Shares the rows out among slots of `stepMs`, of which the last ends at `endMs`. */
+/** Distributes the rows over slots of `stepMs`; the last slot ends at `endMs`. */
 function inSlots(rows: readonly Point[], { endMs, stepMs }: { endMs: number; stepMs: number }): Point[] {
   const slots = new Map<number, Point>();
   for (const row of rows) {
@@ -146,13 +145,13 @@ function boundsOf(node: LooseHistory): number[] {
   return (node.read_latency?.bounds_s ?? []).map(amount);
 }
 
-/** Milliseconds of history that are kept. */
+/** How long points are kept. */
 export const HISTORY_MS = 5 * 60_000;
-/** Most points that are kept, for polls that come faster than once a second. */
+/** Most points that are kept, in case polls come faster than once a second. */
 export const HISTORY_MAX_POINTS = 600;
-/** Longest time between two reports of a node that gives a rate. */
+/** Longest time between two reports of a node over which counts are compared. */
 const GAP_MAX_MS = 10_000;
-/** A report that is older than the last point by less than this was late; by more, the clock went back. */
+/** A report that is older than the last point by less than this was late. If it is older still, the clock went back. */
 const LATE_MAX_MS = 5_000;
 
 interface Sample {
@@ -161,14 +160,14 @@ interface Sample {
   readonly counts: Counts;
 }
 
-/** The last minutes of every node, and of all nodes together: what they have kept, and then every poll. */
+/** The last minutes of each node and of all nodes together, from the nodes' own history and then from polls. */
 export class History {
   #cluster: Point[] = [];
   readonly #nodes = new Map<string, Point[]>();
   readonly #last = new Map<string, Sample>();
   #lastMs: number | undefined;
 
-  /** Begins with what the nodes have kept. Points of nodes that are not in it stay, as these may be gone. */
+  /** Starts with the history that the nodes have kept. Points of nodes that are not in it stay, as they may be gone. */
   begin({ nodes, cluster, ends }: Past): void {
     this.#cluster = cluster;
     for (const [nodeId, points] of nodes) this.#nodes.set(nodeId, points);
@@ -181,7 +180,7 @@ export class History {
     return this.#lastMs === undefined || timeMs - this.#lastMs > GAP_MAX_MS;
   }
 
-  /** Adds a report. False for a report that was seen before. A clock that went back starts the history anew. */
+  /** Adds a report; false if it was seen before or is late. If the clock went back, the history starts anew. */
   record(report: ClusterReport): boolean {
     const timeMs = report.time_ms;
     const lastMs = this.#lastMs;

@@ -4,11 +4,11 @@ import { amount, type LooseReport } from './counts.js';
 import { fillOf } from './history.js';
 import { type Fill, fillShare } from './points.js';
 
-/** Number of nodes that are gone and are remembered; the first to go are forgotten first. */
+/** Most gone nodes that are remembered; those that went first are forgotten first. */
 export const GONE_MAX_COUNT = 100;
 
 /**
- * `lost`: gone without a good-bye. `left`: gone with one. `gone`: the nodes are of a version that does not say which.
+ * `lost`: gone without notice. `left`: gone after giving notice. `gone`: the nodes' version does not say which.
  */
 type MemberState = 'up' | 'unreachable' | 'lost' | 'left' | 'gone';
 
@@ -16,23 +16,23 @@ export interface Member {
   readonly nodeId: string;
   readonly state: MemberState;
   /**
-   * Time since when the node is in this state, by the clock of a node: when this page first saw it so, or a node did.
+   * When a node or this page first saw the node in this state, in milliseconds by a node's clock.
    */
   readonly sinceMs: number;
   /** Whether this node serves the page. */
   readonly isThis: boolean;
   /** Share of the ring from 0 to 1; 0 for a node that is gone. */
   readonly ringShare: number;
-  /** Where its control plane listens, or did. */
+  /** Where its control plane listens, or listened. */
   readonly controlEndpoint: string;
-  /** Reason why the node does not answer. */
+  /** Why the node does not answer; empty if it does, or is gone. */
   readonly error: string;
-  /** The node's last report, kept when the node is not up any more. */
+  /** The node's last report, which is kept when the node is no longer up. */
   readonly report: LooseReport | undefined;
   readonly reportMs: number;
 }
 
-/** The members now, and those that are gone, as far as the nodes or this page remember. */
+/** The current members, and those that are gone as far as the nodes or this page remember them. */
 export class Members {
   #members = new Map<string, Member>();
 
@@ -61,7 +61,7 @@ export class Members {
     return this.#members.get(nodeId);
   }
 
-  /** Members by name, lost ones among them; those that have left are last. */
+  /** Members sorted by name, including lost ones; those that have left come last. */
   list(): Member[] {
     const hasLeft = ({ state }: Member): number => Number(state === 'left' || state === 'gone');
     return [...this.#members.values()].sort((a, b) => hasLeft(a) - hasLeft(b) || compareNames(a.nodeId, b.nodeId));
@@ -70,7 +70,7 @@ export class Members {
 
 const GONE_WORDS: Partial<Record<MemberState, string>> = { lost: 'is lost', left: 'has left' };
 
-/** Whether the node is no member any more. */
+/** Whether the node is no longer a member. */
 export function isGone({ state }: Member): boolean {
   return state !== 'up' && state !== 'unreachable';
 }
@@ -121,7 +121,7 @@ function joinedOrSilent(before: ReadonlyMap<string, Member>, after: ReadonlyMap<
   return changes;
 }
 
-/** The figures of a member for a row of the table; null where nothing is known. */
+/** The figures of a member for its row in the table; null where nothing is known. */
 export interface MemberLine {
   readonly member: Member;
   readonly readP99S: number | null;
@@ -139,11 +139,11 @@ export interface MemberLine {
   readonly uptimeS: number | null;
   /** Rack or zone of its host; null without one. */
   readonly zone: string | null;
-  /** Part of the pages read from other nodes that came from another zone. */
+  /** Share of the pages read from other nodes that came from another zone. */
   readonly farShare: number | null;
   readonly version: string | null;
   readonly protocol: string | null;
-  /** Why reads go over another transport than was wanted. */
+  /** Why reads use a transport other than the wanted one; empty if they do not. */
   readonly fallback: string;
 }
 
@@ -174,7 +174,7 @@ export function memberLine(member: Member): MemberLine {
   };
 }
 
-/** What all nodes that answer share, so that it need not stand in each row; null where they differ. */
+/** What all nodes that answer have in common, so that no row needs to show it; null where they differ. */
 export interface Shared {
   readonly version: string | null;
   readonly protocol: string | null;

@@ -5,15 +5,15 @@ export interface Fill {
   readonly capacityBytes: number;
 }
 
-/** What is so at one time, and is not counted. */
+/** Values at one point in time, as opposed to counts. */
 interface Gauges {
   readonly poolPages: number;
   readonly pool: Fill;
-  /** Fill of the disk tier; capacity 0: no disk tier. */
+  /** Fill of the disk tier; a capacity of 0 means no disk tier. */
   readonly disk: Fill;
-  /** Delay of the event loop that 99 of 100 turns keep below; the longest of several nodes. */
+  /** The 99th percentile of event loop delay in seconds; the highest one of several nodes. */
   readonly loopP99S: number;
-  /** Members of the cluster that the node knew; absent for several nodes, and 0 for a node that did not note it. */
+  /** Number of members that the node knew; absent for sums of several nodes, 0 if the node did not record it. */
   readonly members?: number;
 }
 
@@ -25,8 +25,8 @@ export interface Point extends Gauges {
   /** Counts of the interval; null after a gap or a restart. */
   readonly counts: Counts | null;
   /**
-   * True for the sum of several nodes if the counts of some are not known: it is too small then, while shares are as
-   * good as ever.
+   * True for a sum of several nodes if some of their counts are unknown. The sum is then too small, but shares are
+   * still valid.
    */
   readonly isPartial?: boolean;
 }
@@ -37,7 +37,7 @@ interface Recent {
   readonly counts: Counts;
 }
 
-/** The newest points before `end` that make up at least `seconds`, or all there are; they do not reach across a gap. */
+/** Sums the newest points before `end` that cover at least `seconds`, or as many as there are up to the last gap. */
 export function recentOf(points: readonly Point[], seconds: number, end = points.length): Recent {
   let counts = NO_COUNTS;
   let covered = 0;
@@ -50,7 +50,7 @@ export function recentOf(points: readonly Point[], seconds: number, end = points
   return { seconds: covered, counts };
 }
 
-/** All counts of the points, also of those before a gap. */
+/** Sums the counts of all points, including those before gaps. */
 export function totalOf(points: readonly Point[]): Recent {
   let counts = NO_COUNTS;
   let seconds = 0;
@@ -62,7 +62,7 @@ export function totalOf(points: readonly Point[]): Recent {
   return { seconds, counts };
 }
 
-/** The point of several nodes together, over the same interval. */
+/** Sums the points of several nodes over the same interval. */
 export function sumOf(points: readonly Point[], at: { timeMs: number; seconds: number }): Point {
   const counted = points.flatMap(({ counts }) => (counts === null ? [] : [counts]));
   return {

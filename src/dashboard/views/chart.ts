@@ -4,22 +4,22 @@ import { formatClock, formatMinute, UNKNOWN } from './format.js';
 
 const HEIGHT_PX = 180;
 const X_AXIS_PX = 28;
-/** Space beside the labels of the vertical axis, and the least width of the axis. */
+/** Space next to the labels of the vertical axis, and minimum width of the axis. */
 const Y_AXIS_GAP_PX = 14;
 const Y_AXIS_MIN_PX = 40;
-/** Half a label of the horizontal axis, which stands out at the right end. */
+/** Half a label of the horizontal axis, which protrudes at the right end. */
 const RIGHT_PX = 28;
-/** Spans from which times are shown without seconds. */
+/** Longest span whose times are shown with seconds. */
 const MINUTES_FROM_S = 900;
-/** Shortest time span of a chart, so that the first points do not jump about. */
+/** Shortest time span of a chart, so that the first points do not jump around. */
 const SPAN_MIN_S = 60;
-/** Steps between the labels of the horizontal axis. */
+/** Possible steps between the labels of the horizontal axis. */
 const TIME_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800] as const;
 /** Most rows of the table behind a chart. */
 const TABLE_ROWS_MAX_COUNT = 21;
-/** Least upper end of an axis of bytes; below it, all its labels would look the same. */
+/** Smallest upper end of an axis of bytes; below it, all labels would look the same. */
 const BYTES_MIN = 1_024;
-/** Steps between the labels of an axis of bytes: powers of two, as its units are. */
+/** Possible steps between the labels of an axis of bytes: powers of two, like its units. */
 const BYTE_STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 const FONT = '11px system-ui, sans-serif';
 
@@ -27,22 +27,22 @@ interface SeriesSpec {
   readonly label: string;
   /** Custom property with the colour, such as `--read`. */
   readonly color: string;
-  /** Dashes, so that lines differ also without their colours. */
+  /** Dash pattern, so that lines can be told apart without colours. */
   readonly dash?: readonly number[];
 }
 
 interface ChartSpec {
   readonly title: string;
-  /** Explains the values and the time over which they are taken. */
+  /** Explains the values and the time over which they are computed. */
   readonly note: string;
   readonly series: readonly SeriesSpec[];
   readonly format: (value: number) => string;
-  /** Whether the series are shares of one that add up; they are stacked, the first at the bottom. */
+  /** Whether the series are parts of a sum; they are then stacked, with the first at the bottom. */
   readonly isStacked?: boolean;
   readonly scale: 'bytes' | 'amount' | 'share' | 'time';
 }
 
-/** A time at which something happened that the lines cannot show. */
+/** A time at which a node was lost, left or was restarted, which the lines cannot show. */
 export interface Mark {
   readonly timeS: number;
   readonly isLoss: boolean;
@@ -51,19 +51,19 @@ export interface Mark {
 export interface ChartData {
   /** Right end of the chart in seconds. */
   readonly nowS: number;
-  /** Seconds that the chart covers, and the same in words: `last 5 min`. */
+  /** Length of the covered time span in seconds; `words` says the same: `last 5 min`. */
   readonly spanS: number;
   readonly words: string;
   readonly marks: readonly Mark[];
-  /** Names of the series instead of their own; those without a name are not shown. */
+  /** Names that replace those of the series; series without a name are hidden in the legend. */
   readonly labels?: readonly string[];
   /** Wall-clock seconds, ascending. */
   readonly timesS: readonly number[];
-  /** One column for each series with one value for each time; null where nothing is known. */
+  /** One column per series with one value per time; null where nothing is known. */
   readonly columns: readonly (readonly (number | null)[])[];
 }
 
-/** A chart of the last minutes with its legend, and its values in words and as a table. */
+/** A chart over the chosen time span with a legend, a description in words, and a table of its values. */
 export class Chart {
   readonly element: HTMLElement;
   readonly #spec: ChartSpec;
@@ -143,8 +143,8 @@ export class Chart {
   }
 
   /**
-   * The values to draw. Stacked series are summed up and drawn from the highest down, so that lower ones cover the
-   * rest.
+   * The values to draw. Stacked series are summed up and drawn from the top down, so that lower ones cover part of
+   * higher ones.
    */
   #drawn(columns: ChartData['columns']): (number | null)[][] {
     if (this.#spec.isStacked !== true) return columns.map((column) => [...column]);
@@ -226,18 +226,18 @@ export class Chart {
     }
   }
 
-  /** Whether a value gets a line and a label; on a logarithmic scale only powers of ten do. */
+  /** Whether a value gets a grid line and a label. On a logarithmic scale, only powers of ten do. */
   #isNamed(value: number): boolean {
     return this.#spec.scale !== 'time' || Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6;
   }
 
-  /** The label of a tick, without zeros that all values of the axis would have. */
+  /** The label of a tick, without trailing decimal zeros. */
   #tick(value: number | null): string {
     if (value === null || !this.#isNamed(value)) return '';
     return value === 0 ? '0' : this.#spec.format(value).replace(/\.0+(?= )|(?<=\.\d)0(?= )/, '');
   }
 
-  /** Shows the values under the pointer, or the newest. */
+  /** Shows the values under the pointer, or the newest ones, in the legend. */
   #showValues(): void {
     const { timesS, columns } = this.#data;
     const index = this.#hovered ?? timesS.length - 1;
@@ -297,7 +297,7 @@ function labelOf({ label }: SeriesSpec): HTMLElement {
   return make('span', { class: 'legend-label', text: label });
 }
 
-/** A sample of the line as the chart draws it. */
+/** A sample of the line for the legend. */
 function lineSample({ color: name, dash }: SeriesSpec, isFilled: boolean): HTMLElement {
   const pattern = dash === undefined ? 'solid' : (dash[0] as number) < 4 ? 'dotted' : 'dashed';
   return make('span', {
@@ -306,7 +306,7 @@ function lineSample({ color: name, dash }: SeriesSpec, isFilled: boolean): HTMLE
   });
 }
 
-/** Width of the vertical axis that has room for its longest label. */
+/** Width of the vertical axis, with room for its longest label. */
 function widthOf({ ctx }: uPlot, labels: readonly string[] | null): number {
   ctx.save();
   ctx.font = FONT;
@@ -315,7 +315,7 @@ function widthOf({ ctx }: uPlot, labels: readonly string[] | null): number {
   return Math.max(Y_AXIS_MIN_PX, Math.ceil(longest) + Y_AXIS_GAP_PX);
 }
 
-/** Draws an upright line for each mark within the chart. */
+/** Draws a vertical line for each mark within the chart. */
 function drawMarks(plot: uPlot, marks: readonly Mark[]): void {
   const { ctx, bbox } = plot;
   const { min, max } = plot.scales.x ?? {};
@@ -335,7 +335,7 @@ function drawMarks(plot: uPlot, marks: readonly Mark[]): void {
   ctx.restore();
 }
 
-/** Whole powers of ten around the values. */
+/** The range of whole powers of ten that contains the values. */
 function decades(min: number | null, max: number | null): [number, number] {
   if (min === null || max === null || min <= 0) return [1e-4, 1e-1];
   const low = 10 ** Math.floor(Math.log10(min));

@@ -4,13 +4,13 @@ import { fillShare, type Point } from '../data/points.js';
 import { Chart, type ChartData, type Mark } from './chart.js';
 import { formatByteRate, formatLatency, formatShare } from './format.js';
 
-/** Seconds before a point over which its latency is taken: latency needs some calls to mean anything. */
+/** Seconds before a point over which its latency is computed. A meaningful latency needs several calls. */
 export const LATENCY_WINDOW_S = 10;
 
 const DASHED = [8, 4];
 const DOTTED = [2, 3];
 
-/** What all charts have in common. */
+/** The time axis and marks that all charts share. */
 export interface ChartTime {
   readonly range: Range;
   /** Clock of the answering node. */
@@ -95,7 +95,7 @@ export class ChartsView {
   }
 }
 
-/** Columns with the time that the chart covers. */
+/** Adds the time that the chart covers to its columns. */
 export function chartData(
   columns: Pick<ChartData, 'timesS' | 'columns'>,
   { range, nowMs, marks }: ChartTime,

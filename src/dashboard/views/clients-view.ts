@@ -4,7 +4,7 @@ import type { Member } from '../data/members.js';
 import { isolated, make, setAttribute, setHidden, setText } from './dom.js';
 import { formatBytes, formatCount, formatShare, UNKNOWN } from './format.js';
 
-/** Rows that a browser can update every second. */
+/** Most rows, so that a browser can update them every second. */
 export const CLIENT_LINES_MAX_COUNT = 100;
 
 /** A process that is attached to a node. */
@@ -16,8 +16,8 @@ interface ClientLine {
   readonly requests: number;
   readonly inFlight: number;
   /**
-   * Part of what it asked for that was there: of its lookups, or, if it makes none, of its reads; null if it asked for
-   * nothing.
+   * Share of its lookups that found a page or, if it makes no lookups, share of its reads that were hits; null if it
+   * made neither.
    */
   readonly prefixHit: number | null;
   readonly readBytes: number;
@@ -27,8 +27,8 @@ interface ClientLine {
 }
 
 /**
- * The clients of the nodes that answer, by node, name and process: at most CLIENT_LINES_MAX_COUNT, those with the most
- * bytes.
+ * Clients of the nodes that answer, sorted by node, name and process ID. If there are more than CLIENT_LINES_MAX_COUNT,
+ * those that moved the most bytes are returned.
  */
 export function clientLines(members: readonly Member[]): ClientLine[] {
   const all = members.flatMap(linesOf);
@@ -38,7 +38,7 @@ export function clientLines(members: readonly Member[]): ClientLine[] {
   return busiest.sort((a, b) => compareNames(a.nodeId, b.nodeId) || compareNames(a.name, b.name) || a.pid - b.pid);
 }
 
-/** Number of clients attached to these nodes beside the `lineCount` shown ones. */
+/** Number of clients attached to these nodes in addition to the `lineCount` shown ones. */
 export function unlistedCount(members: readonly Member[], lineCount: number): number {
   const attached = members.reduce(
     (sum, { state, report }) => sum + (state === 'up' ? amount(report?.clients?.attached) : 0),
@@ -85,14 +85,14 @@ const COLUMNS = [
   'Mapped',
 ] as const;
 
-/** The table of processes that are attached to the shown nodes; hidden while there are none. */
+/** The table of processes attached to the shown nodes; hidden while there are none. */
 export class ClientsView {
   readonly #section: HTMLElement;
   readonly #body: HTMLElement;
   readonly #note = make('p', { class: 'note' });
   readonly #rows: Row[] = [];
 
-  /** `section` is hidden when there are no clients, `list` is where the table goes. */
+  /** `section` is hidden while there are no clients; the table is appended to `list`. */
   constructor(section: HTMLElement, list: HTMLElement) {
     this.#section = section;
     const head = make('tr', { attributes: { role: 'row' } });
@@ -112,7 +112,7 @@ export class ClientsView {
     list.append(make('div', { class: 'card scroll', attributes: scroll }, table), this.#note);
   }
 
-  /** Shows the clients of these nodes, as far as the nodes answer. */
+  /** Shows the clients of those of these nodes that answer. */
   update(members: readonly Member[]): void {
     const lines = clientLines(members);
     const unlisted = unlistedCount(members, lines.length);

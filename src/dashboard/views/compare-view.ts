@@ -7,7 +7,7 @@ import { type ChartTime, chartData, LATENCY_WINDOW_S } from './charts-view.js';
 import { make, setText } from './dom.js';
 import { formatByteRate, formatLatency, formatPageRate, formatShare } from './format.js';
 
-/** Lines that can be told apart. */
+/** Most lines, so that they can be told apart. */
 const LINES_MAX_COUNT = 8;
 const DASHES = [undefined, [8, 4], [2, 3], [12, 3, 2, 3]] as const;
 
@@ -17,7 +17,7 @@ interface Figure {
   readonly scale: 'bytes' | 'amount' | 'share' | 'time';
   readonly format: (value: number) => string;
   readonly valuesOf: (points: readonly Point[]) => (number | null)[];
-  /** One number for the whole range; the nodes with the highest ones are shown. */
+  /** Rank over the whole range; the nodes with the highest ranks are shown. */
   readonly rankOf: (points: readonly Point[]) => number;
 }
 
@@ -60,7 +60,7 @@ const FIGURES: readonly Figure[] = [
   },
 ];
 
-/** One figure of several members in one chart, a line each. */
+/** A chart of one figure with a line for each of several members. */
 export class CompareView {
   readonly element: HTMLElement;
   readonly #select = make('select', { attributes: { id: 'compare' } });
@@ -78,7 +78,7 @@ export class CompareView {
     this.element = make('div', { class: 'compare' });
   }
 
-  /** Draws the chosen figure of these nodes, on the times of `cluster`. */
+  /** Draws the chosen figure of these nodes at the times of the points of `cluster`. */
   update(
     nodes: readonly { readonly nodeId: string; readonly points: readonly Point[] }[],
     cluster: readonly Point[],

@@ -1,6 +1,6 @@
 /*
- * All text reaches the page as text: names and messages come from other machines, and are never treated as markup.
- * Elements are updated in place, so that focus, selection and scroll positions stay.
+ * All text is inserted as text, never as markup, because names and messages come from other machines. Elements are
+ * updated in place, which keeps focus, selection and scroll positions.
  */
 
 interface ElementOptions {
@@ -22,14 +22,14 @@ export function make<Tag extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** The element of page.html with this id. */
+/** The element with this id in page.html. Throws if it does not exist or has another type. */
 export function part<Type extends HTMLElement>(id: string, type: new () => Type): Type {
   const element = document.getElementById(id);
   if (!(element instanceof type)) throw new Error(`the page has no ${type.name} with the id ${id}`);
   return element;
 }
 
-/** Writes a text only if it differs: most texts stay the same from one second to the next. */
+/** Writes a text only if it differs, because most texts do not change from one second to the next. */
 export function setText(element: HTMLElement, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -42,7 +42,7 @@ export function setHidden(element: HTMLElement, isHidden: boolean): void {
   if (element.hidden !== isHidden) element.hidden = isHidden;
 }
 
-/** Sets the width relative to the parent's, 0 to 1. */
+/** Sets the width as a share of the parent's, 0 to 1. */
 export function setWidth(element: HTMLElement, share: number): void {
   const width = `${(share * 100).toFixed(2)}%`;
   if (element.style.width !== width) element.style.width = width;

@@ -3,7 +3,7 @@ import { isolated, make } from './dom.js';
 import { formatMoment } from './format.js';
 
 const LEVEL_WORDS = { info: 'info', warn: 'warning', error: 'error' } as const;
-/** Names that fit beside an event; of more nodes the number is shown. */
+/** Names that fit beside an event. If there are more nodes, the first one and the number of others are shown. */
 const NAMES_MAX_COUNT = 2;
 
 /** The list of events, newest first. */

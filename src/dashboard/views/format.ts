@@ -8,7 +8,7 @@ export function formatCount(value: number): string {
   return Math.round(value).toLocaleString('en-US');
 }
 
-/** A number with three digits: `1.24`, `12.4`, `124`, `1,240`. */
+/** A number with at least three significant digits: `1.24`, `12.4`, `124`, `1,240`. */
 export function formatNumber(value: number): string {
   if (value === 0) return '0';
   if (value < 9.995) return value.toFixed(2);
@@ -20,7 +20,7 @@ export function formatNumber(value: number): string {
 export function formatBytes(bytes: number): string {
   let rest = bytes;
   let unit = 0;
-  // A value that would be rounded to a whole step belongs to the next unit.
+  // A value that would be rounded up to 1024 belongs to the next unit.
   while (rest >= 1023.5 && unit < BINARY_UNITS.length - 1) {
     rest /= 1024;
     unit++;
@@ -38,13 +38,13 @@ export function formatPageRate(pagesPerSecond: number): string {
   return `${formatNumber(pagesPerSecond)} pages/s`;
 }
 
-/** A share of one: `93.1 %`. Values between 0 and 1 are shown as 0.1 % to 99.9 %. */
+/** A share (0 to 1) as a percentage: `93.1 %`. Shares other than 0 and 1 are shown as 0.1 % to 99.9 %. */
 export function formatShare(share: number): string {
   if (share === 0 || share === 1) return `${share * 100} %`;
   return `${Math.min(Math.max(share * 100, 0.1), 99.9).toFixed(1)} %`;
 }
 
-/** A latency: `84.0 µs`, `2.41 ms`, `1.20 s`. From the largest bound on, `≥ 10.0 s`, as nothing more is known. */
+/** A latency: `84.0 µs`, `2.41 ms`, `1.20 s`. From `largestS`, the largest known bound, on: `≥ 10.0 s`. */
 export function formatLatency(seconds: number, largestS = Number.POSITIVE_INFINITY): string {
   const sign = seconds >= largestS ? '≥ ' : '';
   if (seconds < 1e-3) return `${sign}${formatNumber(seconds * 1e6)} µs`;
@@ -52,7 +52,7 @@ export function formatLatency(seconds: number, largestS = Number.POSITIVE_INFINI
   return `${sign}${formatNumber(seconds)} s`;
 }
 
-/** A duration in its two largest units: `3 d 4 h`, `12 min 5 s`; a short one with a tenth: `0.7 s`. */
+/** A duration in its two largest units: `3 d 4 h`, `12 min 5 s`; below ten seconds with a decimal: `0.7 s`. */
 export function formatDuration(seconds: number): string {
   if (seconds > 0 && seconds < 9.95) return `${seconds.toFixed(1)} s`;
   const s = Math.floor(seconds);
@@ -62,7 +62,7 @@ export function formatDuration(seconds: number): string {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
-/** Time of day of the reader: `14:03:22`. */
+/** Time of day in the reader's time zone: `14:03:22`. */
 export function formatClock(timeMs: number): string {
   const date = new Date(timeMs);
   if (Number.isNaN(date.getTime())) return UNKNOWN;
@@ -74,7 +74,7 @@ export function formatMinute(timeMs: number): string {
   return formatClock(timeMs).slice(0, 5);
 }
 
-/** Time of day, with the day when that is not the reader's today: `14:03:22`, `22 Nov 14:03:22`. */
+/** Time of day, with the date if it is not today for the reader: `14:03:22`, `22 Nov 14:03:22`. */
 export function formatMoment(timeMs: number): string {
   const [date, now] = [new Date(timeMs), new Date()];
   if (Number.isNaN(date.getTime()) || date.toDateString() === now.toDateString()) return formatClock(timeMs);

@@ -13,7 +13,7 @@ import {
   UNKNOWN,
 } from './format.js';
 
-/** Seconds over which rates are taken: few, but enough to read them. */
+/** Seconds over which rates are averaged: short, but long enough to be readable. */
 const RATE_WINDOW_S = 5;
 
 const SOURCES = [
@@ -29,11 +29,11 @@ interface HeadlineFigures {
   readonly words: string;
   /** The newest points, for rates. */
   readonly latest: readonly Point[];
-  /** Longest and shortest time after which a page is evicted, of these nodes; null while none is evicted. */
+  /** Shortest and longest page lifetime of these nodes in seconds; null while nothing is evicted. */
   readonly lifetimeS: { readonly least: number; readonly most: number } | null;
 }
 
-/** The figures that answer first: what the cache saves, then how it does. */
+/** The most important figures: what the cache saves, then how it performs. */
 export class HeadlineView {
   readonly #prefix = new Tile('Prefix hit', '', 'hero');
   readonly #saved = new Tile('Prefill saved', '', 'hero');
@@ -61,7 +61,7 @@ export class HeadlineView {
     for (const tile of [this.#prefix, this.#saved, ...rates]) section.append(tile.element);
   }
 
-  /** Shows the figures; what no point tells is unknown. */
+  /** Shows the figures. Figures without data are shown as unknown. */
   update({ range, words, latest, lifetimeS }: HeadlineFigures): void {
     const { counts } = totalOf(range);
     for (const tile of [this.#prefix, this.#saved, this.#median, this.#slow]) tile.setWindow(words);
@@ -131,7 +131,7 @@ class Tile {
   }
 }
 
-/** A bar of parts of one line; the text beside it says the same in words. */
+/** A horizontal bar of one or more parts. It is hidden from screen readers, as text beside it says the same. */
 class Bar {
   readonly element = make('div', { class: 'bar', attributes: { 'aria-hidden': 'true' } });
   readonly #parts: readonly HTMLElement[];
@@ -146,7 +146,7 @@ class Bar {
   }
 }
 
-/** A tile with how full the pool or the disk is. */
+/** A tile that shows how full the pool or the disk is. */
 class FillTile {
   readonly #tile: Tile;
   readonly #bar: Bar;

@@ -2,7 +2,7 @@ import { isGone, type Member } from '../data/members.js';
 import { isolated, make, setText } from './dom.js';
 import { formatMoment } from './format.js';
 
-/** Milliseconds for which a node that has left is still worth a word. */
+/** Milliseconds for which a node that has left is still mentioned. */
 const LEFT_SHOWN_MS = 10 * 60_000;
 
 interface Trouble {
@@ -21,11 +21,11 @@ interface HealthFigures {
   readonly timeMs: number;
   /** Seconds without a heartbeat after which a node is lost. */
   readonly ttlS: number | undefined;
-  /** Time of the last answer by the reader's clock if there has been none since, else null. */
+  /** Time of the last answer by the reader's clock if the serving node is lost, else null. */
   readonly silentSinceMs: number | null;
 }
 
-/** Says in plain words what is wrong, or that nothing is. */
+/** States in plain words what is wrong, or that all is well. */
 export class HealthView {
   readonly #verdict = make('p', { class: 'verdict' });
   readonly #list = make('ul', { class: 'troubles' });
@@ -35,7 +35,7 @@ export class HealthView {
     section.append(make('div', { class: 'card health' }, this.#verdict, this.#list));
   }
 
-  /** Shows the health of these nodes. A lost node is trouble; one that has said good-bye is not. */
+  /** Shows the health of these nodes. A lost node is trouble; a node that left properly is not. */
   update(members: readonly Member[], figures: HealthFigures): void {
     const { silentSinceMs } = figures;
     const troubles = silentSinceMs === null ? members.flatMap((member) => troublesOf(member, figures.ttlS)) : [];

@@ -24,7 +24,7 @@ interface Order {
   readonly isDescending: boolean;
 }
 
-/** The table of members: one row for each node. On narrow screens rows become cards; their roles stay. */
+/** The table of members: one row per node. On narrow screens rows become cards but keep their ARIA roles. */
 export class MembersView {
   readonly #body = make('tbody', { attributes: { role: 'rowgroup' } });
   readonly #headers = new Map<string, HTMLElement>();
@@ -47,7 +47,7 @@ export class MembersView {
     section.append(this.#shared, make('div', { class: 'card scroll members-scroll', attributes: scroll }, table));
   }
 
-  /** Shows the members. `isStale`: the states are those of the last answer, which is some time ago. */
+  /** Shows the members. If `isStale`, the states are those of the last answer, which was some time ago. */
   update(lines: readonly MemberLine[], isStale: boolean): void {
     this.#lines = lines;
     const shared = sharedBy(lines);
@@ -78,7 +78,7 @@ export class MembersView {
     const isWord = key === NAME || key === STATE || key === 'version' || key === 'protocol';
     sort.addEventListener('click', () => {
       const { key: before, isDescending } = this.#order;
-      // An operator looks for the high numbers.
+      // Numbers are sorted with the highest first, because operators look for high values.
       this.#order = { key, isDescending: before === key ? !isDescending : !isWord };
       this.#arrange();
     });
@@ -87,7 +87,7 @@ export class MembersView {
     return header;
   }
 
-  /** Puts the rows in order; those that are right already are not touched, so that focus and selection stay. */
+  /** Sorts the rows. Rows that are already in place are not touched, which keeps focus and selection. */
   #arrange(): void {
     const { key, isDescending } = this.#order;
     for (const [name, header] of this.#headers) {
@@ -102,7 +102,7 @@ export class MembersView {
   }
 }
 
-/** The lines in an order; those of which the figure is not known are last in either direction. */
+/** The lines, sorted. Lines with an unknown figure come last in either direction. */
 function sorted(lines: readonly MemberLine[], { key, isDescending }: Order): MemberLine[] {
   const sign = isDescending ? -1 : 1;
   const byName = (a: MemberLine, b: MemberLine): number => compareNames(a.member.nodeId, b.member.nodeId);
@@ -120,7 +120,7 @@ function sorted(lines: readonly MemberLine[], { key, isDescending }: Order): Mem
   });
 }
 
-/** One line for what all nodes have in common, instead of a column that says the same in every row. */
+/** Text for what all nodes have in common, instead of a column with the same value in every row. */
 function sharedText({ version, protocol, fallback }: Shared): string {
   const parts = [
     ...(version === null ? [] : [`version ${version}`]),
@@ -177,7 +177,7 @@ class Row {
   }
 }
 
-/** One figure of one member: `data-value` has the number that the text may shorten. */
+/** One figure of one member. Its attribute `data-value` has the exact number, which the text may shorten. */
 class Cell {
   readonly element: HTMLElement;
   readonly #column: MemberColumn;
@@ -233,22 +233,22 @@ function linkOf({ isThis, report, state }: Member): string | null {
   return dashboardLink(String(report?.metrics_endpoint ?? ''), { ownHost: location.hostname, controlEndpoint, isTls });
 }
 
-/** A column of the table of members, behind its name and state. */
+/** A column of the table of members, after name and state. */
 interface MemberColumn {
   readonly key: string;
   readonly label: string;
-  /** What the column is sorted by; null where nothing is known, which is last in any order. */
+  /** Value that the column is sorted by; null if unknown, which comes last in either direction. */
   readonly value: (line: MemberLine) => number | string | null;
   readonly text: (line: MemberLine) => string;
-  /** A smaller line below. */
+  /** Text of a smaller line below the value. */
   readonly note?: (line: MemberLine) => string;
-  /** Which bar the share is drawn as. */
+  /** CSS class of the bar that shows the value, which is then a share. */
   readonly bar?: string;
-  /** Whether the column says anything, as nodes differ in it. */
+  /** Whether the column is useful, e.g. because nodes differ in it. Without this function it always is. */
   readonly isShown?: (shared: Shared) => boolean;
 }
 
-/** A column of numbers, which `format` turns into text. */
+/** A column of numbers that are shown with `format`. */
 function numbers(
   key: string,
   label: string,
@@ -313,19 +313,19 @@ export const MEMBER_COLUMNS: readonly MemberColumn[] = [
 
 const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/;
 const ENDPOINT = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+):(\d{1,5})$/i;
-/** A host that means every address, and names none. */
+/** Wildcard hosts, which stand for every address of a machine. */
 const UNSPECIFIED = /^(0\.0\.0\.0|\[::\])$/;
 
 interface Reader {
-  /** Host by which the reader's browser reached this page. */
+  /** Host in the address of this page in the reader's browser. */
   readonly ownHost: string;
-  /** `host:port` by which nodes reach the node. Its host is used if the metrics server listens on every address. */
+  /** `host:port` at which nodes reach the node. Its host is used if the metrics server listens on every address. */
   readonly controlEndpoint: string;
   /** Whether the node's metrics server speaks TLS. */
   readonly isTls?: boolean;
 }
 
-/** Address of a node's own dashboard; null if the reader cannot reach it, or it is not an address. */
+/** Address of a node's own dashboard; null if the reader cannot reach it, or an endpoint is invalid. */
 export function dashboardLink(metricsEndpoint: string, { ownHost, controlEndpoint, isTls }: Reader): string | null {
   const metrics = ENDPOINT.exec(metricsEndpoint);
   const control = ENDPOINT.exec(controlEndpoint);

@@ -40,13 +40,13 @@ const FACTS: readonly Fact[] = [
   ['Clients', (_, { clients }) => (clients === null ? null : formatCount(clients))],
 ];
 
-/** The source of the addresses of other nodes, and its trouble. */
+/** The source of other nodes' addresses, and what is wrong with it; null if unknown. */
 function foundBy({ source, trouble }: Partial<DiscoveryReport> = {}): string | null {
   if (source === undefined) return null;
   return trouble ? `${source}, which does not answer: ${trouble}` : source;
 }
 
-/** How many pages a node has placed, and how many are still to be; null: it keeps its pages itself. */
+/** How many pages a node has placed, and how many wait or failed; null if it does not place pages. */
 function placedText(report: LooseReport | undefined): string | null {
   const placement = report?.placement;
   if (placement === undefined) return null;
@@ -55,7 +55,7 @@ function placedText(report: LooseReport | undefined): string | null {
   return `${placed}; ${formatCount(amount(placement.unplaced_pages))} wait, ${formatCount(amount(placement.failed_pages))} failed`;
 }
 
-/** What one node is: shown when one is chosen. */
+/** Facts about the selected node; hidden if none is selected. */
 export class NodeFactsView {
   readonly #section: HTMLElement;
   readonly #cells = FACTS.map(() => make('dd'));
@@ -69,11 +69,11 @@ export class NodeFactsView {
     section.append(make('div', { class: 'card node-facts' }, list));
   }
 
-  /** Shows the facts of a node as it was last heard of; without one nothing is shown. */
+  /** Shows the last known facts of a node, or nothing if `member` is undefined. */
   update(member: Member | undefined): void {
     setHidden(this.#section, member === undefined);
     if (member === undefined) return;
-    // The last facts of a node that is gone are still true.
+    // A node that is gone is treated as up, so that its last known facts are shown.
     const line = memberLine(member.report === undefined ? member : { ...member, state: 'up' });
     for (const [i, [, text]] of FACTS.entries()) setText(this.#cells[i] as HTMLElement, text(member, line) ?? UNKNOWN);
   }

@@ -3,7 +3,7 @@ import { make, setAttribute, setText } from './dom.js';
 import { formatBytes, formatCount } from './format.js';
 
 interface Total {
-  /** Field of the report with the figure: `reads.local`. */
+  /** Field of the report with the figure, such as `reads.local`. */
   readonly metric: string;
   readonly label: string;
   readonly unit: 'pages' | 'bytes' | 'times' | 'keys';
@@ -15,7 +15,7 @@ interface TotalGroup {
   readonly totals: readonly Total[];
 }
 
-/** Figures that are shown in full: counts since the nodes started, and their contents. */
+/** Counts since the nodes started, and what their pools, disks and directories contain. */
 export const TOTAL_GROUPS: readonly TotalGroup[] = [
   {
     title: 'Reads',
@@ -124,7 +124,7 @@ export const TOTAL_GROUPS: readonly TotalGroup[] = [
   },
 ];
 
-/** All counts, exact: `data-value` has the number that the text may shorten. */
+/** All counts. The attribute `data-value` has the exact number, which the text may shorten. */
 export class TotalsView {
   readonly #cells = new Map<Total, HTMLElement>();
 

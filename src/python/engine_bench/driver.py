@@ -1,4 +1,4 @@
-"""The commands of `meshcache bench engine`: one JSON object a line on stdin, one answer a line on stdout."""
+"""The commands of `meshcache bench engine`: one JSON object per line on stdin, one answer per line on stdout."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 
 class Engine(Protocol):
-    """An engine with a model. It is made by the command `start`."""
+    """An engine with a model, created by the command `start`."""
 
     def ask(self, prompt: str, tokens: int) -> dict[str, Any]:
         """Answers greedily with `tokens` tokens. Returns an `answer`."""
 
     def drop_cache(self) -> None:
-        """Forgets what the device has. Pools and stores below it keep what they have."""
+        """Drops the cache on the device, but not in pools and stores below it."""
 
     def close(self) -> None:
         """Ends the engine's processes."""
@@ -25,7 +25,7 @@ class Engine(Protocol):
 def answer(
     *, first_token_s: float, prompt_tokens: int, cached_tokens: int, text: str, tokens: list[int], logprobs: list[float]
 ) -> dict[str, Any]:
-    """What `ask` returns: the time from the request to its first token, and all that must be equal whatever the cache did."""
+    """The result of `ask`: the time from request to first token, and values that must not depend on the cache."""
     return {
         "first_token_s": first_token_s,
         "prompt_tokens": prompt_tokens,
@@ -38,7 +38,7 @@ def answer(
 
 def serve(make: type[Engine]) -> None:
     """Executes commands until stdin ends. `make` is called with the parameters of `start`."""
-    # Engines print to stdout: from here on that is stderr, and answers go out on a descriptor of their own.
+    # Engines print to stdout. It is redirected to stderr from here on, and answers use a separate descriptor.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     engine: Engine | None = None

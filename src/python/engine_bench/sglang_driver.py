@@ -12,7 +12,7 @@ PAGE_TOKENS = 64
 
 
 class SglangEngine:
-    """One SGLang with its processes. `storage` is the backend below its host pool ("file" or "dynamic"); "": none."""
+    """SGLang with its processes. `storage` is the backend below its host pool ("file" or "dynamic"); "": none."""
 
     def __init__(
         self, model: str, max_tokens: int, storage: str = "", storage_config: dict[str, Any] | None = None
@@ -42,11 +42,11 @@ class SglangEngine:
             disable_cuda_graph=True,
             page_size=PAGE_TOKENS,
             context_length=max_tokens,
-            # Room for one request in addition to the one before it.
+            # There is room for one request in addition to the previous one.
             max_total_tokens=3 * max_tokens,
             chunked_prefill_size=max_tokens,
             mem_fraction_static=0.3,
-            # Engines that wait would otherwise take the processor from the one that is measured.
+            # Without this, waiting engines would take processor time from the measured one.
             sleep_on_idle=True,
             random_seed=0,
             log_level="warning",

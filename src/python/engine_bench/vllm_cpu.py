@@ -1,8 +1,8 @@
-"""vLLM's offloading where the CPU is the device: for measurements and tests on machines without a GPU.
+"""vLLM's offloading with the CPU as the device, for measurements and tests on machines without a GPU.
 
-vLLM refuses its offloading specifications on the CPU, although all of it but streams and the copy itself is independent of
-the device. Here the device's memory is host memory, a stream is empty because everything is done at once, and a copy is a
-memmove. Scheduler, connector, specification, manager, tiers, shared pool and the planning of copies are vLLM's own.
+vLLM rejects its offloading specifications on the CPU, although only streams and the copy itself depend on the device.
+Here, the device's memory is host memory, streams are empty because everything is done immediately, and a copy is a
+memmove. Scheduler, connector, specification, manager, tiers, shared pool and planning of copies are vLLM's own.
 
     "spec_name": "CpuTieringSpec", "spec_module_path": "engine_bench.vllm_cpu"       instead of TieringOffloadingSpec
     "spec_name": "CpuPoolSpec", "spec_module_path": "engine_bench.vllm_cpu"          instead of CPUOffloadingSpec
@@ -23,13 +23,13 @@ from vllm.v1.kv_offload.tiering import spec as tiering_spec
 
 
 class DeviceTensor(torch.Tensor):
-    """Host memory that says it is a GPU's."""
+    """Host memory that claims to be on a GPU."""
 
     is_cuda = True
 
 
 class FinishedEvent:
-    """An event of a stream in which everything is done at once."""
+    """An event of a stream in which everything is done immediately."""
 
     def __init__(self, enable_timing: bool = False) -> None:
         self.at = 0.0
@@ -41,7 +41,7 @@ class FinishedEvent:
         return True
 
     def synchronize(self) -> None:
-        """Everything is done."""
+        """Does nothing, as everything is done."""
 
     def elapsed_time(self, end: FinishedEvent) -> float:
         return (end.at - self.at) * 1000
@@ -49,14 +49,14 @@ class FinishedEvent:
 
 class EmptyStream:
     def wait_stream(self, stream: object) -> None:
-        """The other stream is empty."""
+        """Does nothing, as the other stream is empty."""
 
     def wait_event(self, event: object) -> None:
-        """The event has happened."""
+        """Does nothing, as the event has happened."""
 
 
 class HostPlatform:
-    """What the copying of vLLM asks its platform."""
+    """The methods of a platform that vLLM's copying code uses."""
 
     device_name = "cpu"
     Stream = EmptyStream
@@ -78,7 +78,7 @@ class HostPlatform:
 
 
 class OnlyDevice:
-    """What releases before 0.27 ask for the rank of the device."""
+    """Stands in for `torch.accelerator`, which releases before 0.27 ask for the index of the device."""
 
     @staticmethod
     def current_device_index() -> int:
@@ -86,7 +86,7 @@ class OnlyDevice:
 
 
 class TorchWithoutAccelerator:
-    """The module torch, with events and a device that need no accelerator."""
+    """The module torch with events and a device that need no accelerator."""
 
     Event = FinishedEvent
     accelerator = OnlyDevice
@@ -96,7 +96,7 @@ class TorchWithoutAccelerator:
 
 
 def copy(sources: torch.Tensor, targets: torch.Tensor, sizes: torch.Tensor, **_: object) -> None:
-    """Copies ranges of memory, by their addresses."""
+    """Copies memory ranges given by addresses and sizes."""
     for source, target, size in zip(sources.tolist(), targets.tolist(), sizes.tolist()):
         ctypes.memmove(target, source, size)
 
@@ -109,7 +109,7 @@ gpu_worker._select_swap_blocks_fn = lambda *_, **__: copy
 
 
 class HostMemoryAsDevice:
-    """Takes the engine's caches in host memory for the device's."""
+    """Treats the engine's caches in host memory as device memory."""
 
     _worker: Any
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from engine_bench.driver import answer, serve
 
-#: Blocks of vLLM's attention on the CPU are multiples of this.
+#: The block size of vLLM's attention on the CPU must be a multiple of this.
 BLOCK_TOKENS = 32
 
 
 class VllmEngine:
-    """One vLLM in this process. `tiers` are the secondary tiers below a pool of `pool_bytes`; None: no pool.
+    """vLLM in this process. `tiers` are the secondary tiers below a pool of `pool_bytes`; None: no pool.
 
-    `server` is the port of an LMCache server to use instead.
+    `server` is the port of an LMCache server to use instead; 0: none.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class VllmEngine:
             dtype="float32",
             max_model_len=max_tokens,
             max_num_batched_tokens=max_tokens,
-            # Room for one request in addition to the one before it.
+            # There is room for one request in addition to the previous one.
             num_gpu_blocks_override=3 * max_tokens // BLOCK_TOKENS,
             block_size=BLOCK_TOKENS,
             enforce_eager=True,
@@ -59,7 +59,7 @@ class VllmEngine:
             raise RuntimeError("vLLM did not reset its prefix cache")
 
     def close(self) -> None:
-        """vLLM ends with this process."""
+        """Does nothing, as vLLM ends with this process."""
 
 
 def _transfer(pool_bytes: int, tiers: list[dict[str, Any]] | None, server: int) -> dict[str, Any]:
@@ -80,17 +80,17 @@ def _connector(name: str, extra: dict[str, Any]) -> dict[str, Any]:
 
 
 def _register_tier() -> None:
-    """Releases before 0.27 take no module_path."""
+    """Registers the tier by name, as releases before 0.27 do not take a module_path."""
     from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
 
     try:
         SecondaryTierFactory.register_tier("MeshCacheTier", "meshcache.vllm", "MeshCacheTier")
     except ValueError:
-        pass  # a plug-in has registered it
+        pass  # A plug-in has already registered it.
 
 
 def _make_numba_plain() -> None:
-    """vLLM 0.32 asks every object of every module for its attributes; one of llvmlite answers any name, and vLLM fails."""
+    """Hides dunder names of an llvmlite object that answers any name. vLLM 0.32 reads attributes of all objects."""
     from llvmlite.binding import ffi
 
     kept = ffi._lib_wrapper.__getattr__

@@ -1,4 +1,4 @@
-"""Client of a meshcache node: KV pages straight into and out of the memory of a process in Python."""
+"""Client of a meshcache node: moves KV pages directly into and out of the memory of a Python process."""
 
 from ._memory.region import Region
 from ._version import __version__

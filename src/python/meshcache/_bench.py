@@ -1,4 +1,4 @@
-"""The engine's side of `meshcache bench clients`: takes one command a line on stdin, as JSON, and answers each with a line of JSON."""
+"""Engine side of `meshcache bench clients`. Reads one JSON command per line from stdin, and prints one answer each."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Mode = Literal["direct", "staged", "bytes", "objects"]
 
 
 class Engine:
-    """One engine with a pool in a memfd, attached once for each way that pages go."""
+    """An engine with a pool in a memfd, attached once for each mode."""
 
     def __init__(self, socket: str, modes: Sequence[Mode], work_bytes: int, namespace: dict[str, Any]) -> None:
         fd = os.memfd_create("bench-pool")
         os.ftruncate(fd, work_bytes)
         self.pool = mmap.mmap(fd, work_bytes)
-        # Touched before anything is timed.
+        # All memory is touched before anything is timed.
         for at in range(0, work_bytes, mmap.PAGESIZE):
             self.pool[at] = 1
         self.clients: dict[Mode, tuple[Client, Region]] = {}
         for mode in modes:
-            # Objects go the best way that there is.
+            # Objects use the best mode available.
             way: Literal["auto", "direct", "staged", "bytes"] = "auto" if mode == "objects" else mode
             client = Client(
                 socket, mode=way, name=f"bench-{mode}", namespace=Namespace(**namespace), required=True, timeout=60.0

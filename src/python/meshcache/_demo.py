@@ -1,6 +1,7 @@
-"""The engine's side of `meshcache demo --engines`: takes one command a line on stdin, as JSON, and answers each with a line of JSON.
+"""Engine side of `meshcache demo --engines`. Reads one JSON command per line from stdin, and answers each in one line.
 
-It plays prompts through the SGLang backend with the calls of SGLang's controller, and needs neither SGLang nor torch.
+It plays prompts through the SGLang backend, with the calls that SGLang's controller makes. It needs neither SGLang nor
+torch.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from typing import Any
 
 from meshcache.sglang import MeshCacheStorage
 
-#: Pages of one call, as the controller cuts them.
+#: Most pages of one call, as in the controller.
 BATCH_PAGES = 128
 #: Tokens of one page.
 PAGE_SIZE = 64
-#: Each such part of a page starts with its number.
+#: Each stripe of a page starts with its offset.
 STRIPE_BYTES = 4096
-#: In slots that are about to be read into. A page of it would count as wrong.
+#: Content of slots that are about to be read into. It would count as wrong in a page.
 CLEARED = b"\xa5"
 
 
 class Buffer:
-    """Memory in a memfd with what the backend uses of a tensor; SGLang's allocator "shm" makes such ones."""
+    """Memory in a memfd, as from SGLang's allocator "shm", with the methods of a tensor that the backend uses."""
 
     def __init__(self, length: int) -> None:
         fd = os.memfd_create("demo-pool", os.MFD_CLOEXEC)
@@ -51,7 +52,7 @@ class Buffer:
 
 
 class HostPool:
-    """Slots of one page: keys in the first half of the buffer, values in the second, as in SGLang's page-first layout."""
+    """Slots of one page each: K in the first half of the buffer, V in the second, as in SGLang's page-first layout."""
 
     layout = "page_first"
     page_size = PAGE_SIZE
@@ -70,7 +71,7 @@ class HostPool:
         return addresses, [self.half_bytes] * len(addresses)
 
     def indices(self, slots: range) -> list[int]:
-        """The tokens of these slots."""
+        """Indices of the tokens in these slots."""
         return list(range(slots.start * PAGE_SIZE, slots.stop * PAGE_SIZE))
 
     def clear(self, slot: int) -> None:
@@ -78,12 +79,12 @@ class HostPool:
             self.kv_buffer.memory[at : at + self.half_bytes] = CLEARED * self.half_bytes
 
     def fill(self, slot: int, key: str) -> None:
-        """Stands for computing the page."""
+        """Simulates computing the page."""
         for half, at in zip("kv", self._places(slot)):
             self.kv_buffer.memory[at : at + self.half_bytes] = content(key, half, self.half_bytes)
 
     def wrong_bytes(self, slot: int, key: str) -> int:
-        """How many bytes of the slot are not those of the key's page."""
+        """How many bytes of the slot differ from the key's page."""
         wrong = 0
         for half, at in zip("kv", self._places(slot)):
             found, right = self.kv_buffer.memory[at : at + self.half_bytes], content(key, half, self.half_bytes)
@@ -96,13 +97,13 @@ class HostPool:
 
 
 def content(key: str, half: str, length: int) -> bytes:
-    """What half of the page of a key must hold: no part of it stands anywhere else, in this page or in another."""
+    """Expected content of one half of a key's page. No part of it occurs anywhere else, in this page or in another."""
     stripe = hashlib.shake_128(f"{key} {half}".encode()).digest(STRIPE_BYTES - 8)
     return b"".join(struct.pack("<Q", at) + stripe for at in range(0, length, STRIPE_BYTES))[:length]
 
 
 class Exceptions(logging.Handler):
-    """Counts what the backend has caught: it turns exceptions into misses, and logs them."""
+    """Collects the exceptions that the backend has caught, logged and turned into misses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +115,7 @@ class Exceptions(logging.Handler):
 
 
 class Engine:
-    """One engine with a pool of host memory, attached to one node."""
+    """An engine with a pool of host memory, attached to one node."""
 
     def __init__(self, socket: str, slots: int, page_bytes: int) -> None:
         self.exceptions = Exceptions()
@@ -140,7 +141,7 @@ class Engine:
         self.backend.register_mem_pool_host(self.pool)
 
     def turn(self, keys: list[str]) -> dict[str, Any]:
-        """One prompt: asks for its prefix, reads what is there, computes the rest and stores it."""
+        """Plays one prompt: looks up its prefix, reads the pages found, computes the rest and stores it."""
         self.read_us, self.lookup_us, self.set_us = [], [], []
         found = self.exists(keys)
         hits, read, wrong = self.get(keys[:found])
@@ -171,7 +172,7 @@ class Engine:
         return found
 
     def get(self, keys: list[str]) -> tuple[int, int, int]:
-        """Pages before the first miss, all pages that came, and wrong bytes in them."""
+        """Reads pages. Returns the pages before the first miss, all pages read, and the wrong bytes in them."""
         hits, read, wrong = 0, 0, 0
         for at in range(0, len(keys), BATCH_PAGES):
             batch = keys[at : at + BATCH_PAGES]
@@ -179,7 +180,7 @@ class Engine:
             for slot in slots:
                 self.pool.clear(slot)
             flags = self._timed(self.read_us, self.backend.batch_get_v1, batch, self.pool.indices(slots))
-            # Also behind a miss: true must always mean the right bytes.
+            # Pages after a miss are checked as well: True must always mean the right bytes.
             for slot, key, flag in zip(slots, batch, flags, strict=True):
                 if flag:
                     read += 1
@@ -199,7 +200,7 @@ class Engine:
         return stored
 
     def probe(self, keys: list[str]) -> dict[str, Any]:
-        """Can pages be stored and read again now?"""
+        """Whether pages can be stored and read back now, and how many bytes were wrong."""
         for slot, key in enumerate(keys):
             self.pool.fill(slot, key)
         is_back = self.set(keys, 0) == self.exists(keys) == len(keys)
@@ -207,8 +208,8 @@ class Engine:
         return {"is_back": is_back and hits == len(keys), "wrong_bytes": wrong}
 
     def state(self) -> dict[str, Any]:
-        """How pages go, as the node has it (the client, without a node), and what has gone wrong."""
-        # The framework's contract has no method for this.
+        """How pages move, according to the node (or, without one, to the client), and what has gone wrong."""
+        # The framework's interface has no method for this.
         client = self.backend._client
         stats = {} if client is None else client.stats()
         node = stats.get("node") or {}

@@ -1,3 +1,3 @@
-"""Version of the package; the build of the npm package writes its own here."""
+"""Version of the package. The build of the npm package writes that package's version here."""
 
 __version__ = "0.1.0"

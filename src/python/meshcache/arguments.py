@@ -1,4 +1,4 @@
-"""What callers pass, checked."""
+"""Checks and converts the arguments of callers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ._wire import protocol
 
 
 def checked_keys(keys: Sequence[str], what: str = "keys") -> Sequence[str]:
-    """Strings in a sequence. Raises TypeError and ValueError."""
+    """Checks a sequence of strings, and returns it as a list or tuple. Raises TypeError and ValueError."""
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"{what} must be a sequence of strings, got a single {type(keys).__name__}")
     if not isinstance(keys, (list, tuple)):
         keys = list(keys)
     try:
         joined = "".join(keys)
-        # No key can be longer than all of them together; only where that is too long each of them is looked at.
+        # No key is longer than all keys together, so they are checked one by one only if that is too long.
         if len(joined) > protocol.MAX_TEXT_BYTES or not joined.isascii():
             protocol.encode_keys(keys)
     except TypeError as error:
@@ -25,12 +25,12 @@ def checked_keys(keys: Sequence[str], what: str = "keys") -> Sequence[str]:
     return keys
 
 
-#: Keys that are bytes are in pools of their own.
+#: Suffix of the pools of keys that are bytes.
 _BYTES_POOL = "\0bytes"
 
 
 def keys_of(keys: Sequence[str] | Sequence[bytes], pool: str) -> tuple[Sequence[str], str]:
-    """Keys as requests have them, and their pool. Keys may be strings, or all be bytes, which are other keys. Raises TypeError and ValueError."""
+    """Keys (all strings, or all bytes, which are other keys) and pool for requests. Raises TypeError and ValueError."""
     checked_text(pool, "pool")
     if not isinstance(keys, (str, bytes, list, tuple)):
         keys = cast(Sequence[str], list(keys))
@@ -42,17 +42,17 @@ def keys_of(keys: Sequence[str] | Sequence[bytes], pool: str) -> tuple[Sequence[
 
 
 def bytes_pool(pool: str) -> str:
-    """The pool of the keys of `pool` that are bytes."""
+    """The pool that requests use for those keys of `pool` that are bytes."""
     return pool + _BYTES_POOL
 
 
 def main_pool(pool: str) -> bool:
-    """Whether requests name the main pool so, for keys of either kind."""
+    """Whether this is the main pool in requests, for keys of either kind."""
     return pool.removesuffix(_BYTES_POOL) in ("", "kv")
 
 
 def checked_text(text: str, what: str) -> str:
-    """A string that fits into a request."""
+    """Checks that a string fits into a request. Raises TypeError and ValueError."""
     if not isinstance(text, str):
         raise TypeError(f"{what} must be a string, got {text!r}")
     protocol.text16(text)
@@ -60,7 +60,7 @@ def checked_text(text: str, what: str) -> str:
 
 
 def flat_view(data: object) -> memoryview:
-    """The bytes of a page, not copied."""
+    """The bytes of a page, without a copy. Raises TypeError and ValueError."""
     try:
         view = memoryview(cast(Any, data))
     except TypeError:
@@ -71,27 +71,26 @@ def flat_view(data: object) -> memoryview:
     return view.cast("B") if view.nbytes > 0 else memoryview(b"")
 
 
-#: What becomes of the conversation that pages belong to: it goes on, or is over; 0: not told. 1 and 2 are the same as numbers; 3 is
-#: for callers who have something else to tell.
+#: State of the pages' conversation: "open" (or 1), "closed" (or 2), 0 for unknown; 3 has a meaning of the caller's own.
 Hint = Literal["open", "closed", 0, 1, 2, 3]
 _HINTS: Final[dict[object, int]] = {"open": 1, "closed": 2, 0: 0, 1: 1, 2: 2, 3: 3}
 
 
 def hint_number(hint: Hint) -> int:
-    """A hint as requests have it."""
+    """The number of a hint in requests. Raises ValueError."""
     number = _HINTS.get(hint) if type(hint) in (int, str) else None
     if number is None:
         raise ValueError(f'hint must be "open", "closed", 0, 1, 2 or 3; got {hint!r}')
     return number
 
 
-#: When a node evicts pages from its memory: low ones before all others, high ones after all others.
+#: Order in which a node evicts pages from its memory: low ones before all others, high ones after all others.
 Priority = Literal["low", "normal", "high"]
 _PRIORITIES: Final[dict[object, int]] = {"normal": 0, "low": 1, "high": 2}
 
 
 def priority_number(priority: Priority) -> int:
-    """A priority as requests have it."""
+    """The number of a priority in requests. Raises ValueError."""
     number = _PRIORITIES.get(priority) if type(priority) is str else None
     if number is None:
         raise ValueError(f'priority must be "low", "normal" or "high"; got {priority!r}')
@@ -99,7 +98,7 @@ def priority_number(priority: Priority) -> int:
 
 
 def expiry_ms(expires_in: float | None) -> int | None:
-    """Seconds after which a page is expired, as requests have them: whole milliseconds, at least one."""
+    """Converts the time until a page expires to whole milliseconds, at least one. Raises TypeError and ValueError."""
     if expires_in is None:
         return None
     if isinstance(expires_in, bool) or not isinstance(expires_in, (int, float)):
@@ -112,7 +111,7 @@ def expiry_ms(expires_in: float | None) -> int | None:
 
 
 def pin_milliseconds(seconds: float) -> int:
-    """The time of a pin as requests have it, rounded up."""
+    """Converts the time of a pin to milliseconds, rounded up. Raises TypeError and ValueError."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"seconds must be a number, got {seconds!r}")
     if not seconds > 0:
@@ -121,7 +120,7 @@ def pin_milliseconds(seconds: float) -> int:
 
 
 def checked_timeout(timeout: float) -> float:
-    """Seconds that a call may last, at most some days."""
+    """Checks a timeout in seconds, and caps it at 1,000,000. Raises TypeError and ValueError."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise TypeError(f"timeout must be a number of seconds or None, got {timeout!r}")
     if not timeout >= 0:

@@ -1,4 +1,4 @@
-"""A connection that a node has said HELLO on: its limits, the regions it knows, and its staging memory."""
+"""A connection after HELLO: the node's limits, the regions registered on it, and its staging memory."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ from ._wire.protocol import Hello, Violation
 from .settings import Settings, distrust_of
 
 
-#: Of Linux; an interpreter that was built for an old libc does not name them.
+#: Constants of Linux, which an interpreter built for an old libc does not define.
 _F_GET_SEALS: Final = 1034
 _F_SEAL_SHRINK: Final = 2
 
 #: Instants are rounded to this many seconds.
 _INSTANT_STEP: Final = 1e-6
 
-#: Instead of a status: nobody is at the socket of descriptors; whoever is has not answered in time.
+#: Used instead of a status: no node is at the descriptor socket, or it has not answered in time.
 UNREACHABLE, LATE = -1, -2
 
 
 class AttachError(Exception):
-    """Why a node cannot be attached to now."""
+    """The node cannot be attached to now. The text says why."""
 
 
 class Refused(AttachError):
-    """Why a node refuses this client."""
+    """The node refuses this client. The text says why."""
 
 
 class Denied(Refused):
-    """Why a node refuses this client because of who it is: its token, its user or the tag of its namespace."""
+    """The node denies this client access because of its token, its user or the tag of its namespace."""
 
 
 class Attachment:
-    """Everything that ends with one connection."""
+    """All state that lasts as long as one connection."""
 
     def __init__(self, settings: Settings, connection: Connection, hello: Hello, process: NodeProcess | None) -> None:
         self.connection = connection
         self.hello = hello
         self.process = process
         self._settings = settings
-        #: Whether a node that does not answer may be ended, which bounds how long calls in direct mode are blocked.
+        #: Whether a node that does not answer may be killed, which bounds how long calls in direct mode block.
         self.may_end_node = process is not None and settings.end_frozen_node and process.may_be_ended
-        #: Set when nothing of the node touches the memory of this connection's requests any more.
+        #: Set when the node no longer touches the memory of this connection's requests.
         self.fenced = False
-        #: Calls that give their memory back when that is set, or the process has ended, if not before.
+        #: Calls whose memory the caller gets back at the latest when `fenced` is set or the process has ended.
         self.moving: list[object] = []
-        #: Regions that the node moves pages into and out of itself.
+        #: IDs of regions whose pages the node moves directly.
         self.direct: frozenset[int] = frozenset()
         self.staging: Staging | None = None
         self._is_staging_refused = False
-        #: The length of pages that were read last, by pool: that of the next ones, as far as can be guessed.
+        #: Length of the pages that were read last, by pool, as a guess for the next ones.
         self.page_bytes: dict[str, int] = {}
-        #: A node that does not answer at the socket of descriptors in time is attached to anew, instead of done without what it is asked for.
+        #: Whether to attach again, instead of doing without, if the node is late to answer at the descriptor socket.
         self.insists = True
         #: Set when the client has left this connection for one with another namespace.
         self.is_outdated = False
@@ -72,7 +72,7 @@ class Attachment:
 
     @classmethod
     def connect(cls, settings: Settings, notify: Callable[[], None]) -> Attachment:
-        """Connects to the node, and says HELLO. Raises AttachError."""
+        """Connects to the node and exchanges HELLO. Raises AttachError."""
         deadline = monotonic() + settings.connect_timeout
         distrust = distrust_of(settings.socket)
         if distrust:
@@ -97,7 +97,7 @@ class Attachment:
     def open(
         cls, settings: Settings, connection: Connection, process: NodeProcess | None, deadline: float
     ) -> Attachment:
-        """Says HELLO. Raises AttachError."""
+        """Exchanges HELLO on a connection. Raises AttachError."""
         try:
             token = settings.shown_token()
         except (OSError, ValueError) as error:
@@ -123,30 +123,30 @@ class Attachment:
         return cls(settings, connection, hello, process)
 
     def first_denial(self, request_type: int) -> bool:
-        """Whether a request of this type is denied for the first time."""
+        """Records the denial of a request of this type. Returns whether it is the first one."""
         is_first = request_type not in self._denied
         self._denied.add(request_type)
         return is_first
 
     @property
     def may_go_direct(self) -> bool:
-        """Whether a region with a descriptor can be moved directly here."""
+        """Whether pages of a region with a descriptor can be moved directly."""
         if self.process is None or self._settings.mode not in ("auto", "direct"):
             return False
-        # Without a way to end a frozen node a call could be blocked for ever: only for those who have asked for it.
+        # If a frozen node cannot be killed, a call could block forever, so this is only done on request.
         if not self.may_end_node and self._settings.mode != "direct":
             return False
         return bool(self.hello.capabilities & (protocol.CAN_TAKE_DESCRIPTORS | protocol.CAN_OPEN_FILES))
 
     @property
     def may_stage(self) -> bool:
-        """Whether pages may go through staging memory. They do not for those who want their pages on the socket."""
+        """Whether pages may move through staging memory. They may not if the mode is "bytes"."""
         capabilities, most = self.hello.capabilities, self.hello.max_staging_bytes
         is_possible = bool(capabilities & protocol.CAN_GIVE_STAGING) and most > 0 and not self._is_staging_refused
         return is_possible and self._settings.mode != "bytes"
 
     def mode_without_regions(self) -> str:
-        """How pages of a region that can be shared would move."""
+        """How pages of a region that the node can map would move."""
         if self.may_go_direct:
             return "direct"
         if self.may_stage:
@@ -154,7 +154,8 @@ class Attachment:
         return "bytes"
 
     def add_region(self, region: Region, deadline: float) -> str:
-        """Makes a region known, by the best way there is. Returns why that is not direct, or not the way of the settings; an empty string: it is. Raises AttachError."""
+        """Registers a region in the best possible mode. Returns why that mode is not direct, or not the one of the
+        settings; an empty string if it is. Raises AttachError."""
         reason = self._add_direct(region, deadline)
         if not reason:
             self.direct |= {region.region_id}
@@ -174,11 +175,11 @@ class Attachment:
         return "" if region.mode == self._settings.mode else reason
 
     def drop_region(self, region: Region) -> None:
-        """The node does not know this region any more."""
+        """Records that the node no longer knows this region."""
         self.direct -= {region.region_id}
 
     def remove_region(self, region: Region, deadline: float) -> None:
-        """Tells the node to let go of a region, and waits for it."""
+        """Has the node release a region, and waits for it."""
         if region.region_id not in self.direct:
             return
         self.drop_region(region)
@@ -187,7 +188,7 @@ class Attachment:
             self.connection.abandon(call)
 
     def ensure_staging(self, deadline: float) -> bool:
-        """Has staging memory, asked for when there is none yet. Raises AttachError."""
+        """Requests staging memory unless there is some. Returns whether there is. Raises AttachError."""
         if self.staging is None and self.may_stage:
             wanted = min(self._settings.staging_bytes, self.hello.max_staging_bytes)
             record = protocol.staging_record(self.hello.attach_token, wanted)
@@ -204,7 +205,7 @@ class Attachment:
                     return False
                 return True
             os.close(descriptor)
-            # The node would give the same again.
+            # The node would return the same unusable memory again.
             self._is_staging_refused = True
         return self.staging is not None
 
@@ -245,7 +246,8 @@ class Attachment:
         return call is not None and self.connection.wait(call, deadline) and call.status == protocol.DONE
 
     def _exchange(self, record: bytes, descriptor: int | None, deadline: float) -> tuple[int, int, int | None]:
-        """One record at the socket of descriptors: status (UNREACHABLE, LATE), length, and the descriptor that came with it."""
+        """Exchanges a record on the descriptor socket. Returns the status (or UNREACHABLE or LATE), a length, and the
+        descriptor that came with the answer, which the caller must close."""
         received: list[int] = []
         answer = b""
         failure = UNREACHABLE
@@ -278,12 +280,12 @@ class Attachment:
 
 
 def _is_same_clock(hello: Hello, before: float) -> bool:
-    """Whether the node reads the same monotonic clock: what it has read lies between `before`, when it was asked, and now."""
+    """Whether the node reads the same monotonic clock: its reading lies between `before`, the request, and now."""
     return hello.instant is not None and before - _INSTANT_STEP <= hello.instant <= monotonic() + _INSTANT_STEP
 
 
 def _stays(descriptor: int, length: int) -> bool:
-    """Whether the file has so many bytes, and nobody can cut it short: touching what is gone would end this process."""
+    """Whether the file has `length` bytes and cannot be truncated. Touching missing pages would crash this process."""
     try:
         is_sealed = bool(fcntl.fcntl(descriptor, _F_GET_SEALS) & _F_SEAL_SHRINK)
     except OSError:
@@ -292,7 +294,7 @@ def _stays(descriptor: int, length: int) -> bool:
 
 
 def _receive(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    """As socket.recv_fds, with descriptors that are closed when another program is started."""
+    """Like socket.recv_fds, but received descriptors are closed on exec."""
     descriptors = array.array("i")
     data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(4 * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC)
     for level, kind, payload in ancillary:

@@ -1,4 +1,4 @@
-"""The client: what programs in Python use of a node."""
+"""The client through which Python programs use a node."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .pages import Pages, Piece, as_lists, check_apart, pages_by_pieces
 from .requests import Requests, Told
 from .settings import DEFAULT_STAGING_BYTES, Mode, Settings, default_socket, default_token_file
 
-#: The node's own statistics are waited for no longer than this.
+#: Longest wait for the node's own statistics.
 _STATS_SECONDS: Final = 1.0
 _client_ids = itertools.count(1)
 _counters_of: weakref.WeakSet[Counters] = weakref.WeakSet()
@@ -54,11 +54,11 @@ _counters_of: weakref.WeakSet[Counters] = weakref.WeakSet()
 class Client:
     """Reads and writes pages of a node on this host. Threads may share it.
 
-    What is not there, or cannot be had in time, is a miss: False, None, 0. Only mistakes of the caller raise: TypeError,
-    ValueError and subclasses of `meshcache.Error`. A node that is not there, freezes or restarts is no such mistake.
+    A page that is absent, or cannot be read in time, is a miss: False, None or 0. Only mistakes of the caller raise:
+    TypeError, ValueError and subclasses of `meshcache.Error`. An absent, frozen or restarting node is no such mistake.
     """
 
-    #: Also for one that was not made, because its arguments were wrong.
+    #: This value remains if the constructor rejects its arguments.
     _closed = True
 
     def __init__(
@@ -79,22 +79,23 @@ class Client:
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Attaches to the node at `socket` ($MESHCACHE_SOCKET, else the default of `meshcache node`), now or when there is one.
+        """Attaches to the node at `socket`, now or as soon as there is one.
 
-        namespace        whose pages these are, also as a mapping: {"model_name": ..., "tag": ...}; None: the namespace in the node's own
-                         configuration. Entries are named unless it says `computed`: the newest content wins
-        name             for the node's logs and metrics
-        mode             how pages of regions move. "direct": the node itself reads and writes the memory. "staged": through
-                         memory of the node. "bytes": on the socket. "auto": the first of these that is possible and safe. Where the
-                         named one is not possible they go another way, with a WARNING
-        timeout          seconds that a call lasts at most, unless it says otherwise
-        required         raise NotAvailable when there is no node now, and Denied when there is one that refuses this client because of who it is
-        end_frozen_node  in direct mode, end the process of a node that has not let go of memory `fence_timeout` seconds after
-                         the deadline. Without this, "auto" does not go direct, and mode "direct" blocks until the node ends
-        on_fingerprint   called, in a thread of its own, when somebody tells this client the fingerprint of its weights (`meshcache
-                         fingerprint`); None: the client switches to it by itself, as with `set_fingerprint`
-        token            shows which user of the node this client is (`users_file` of the node); None: what is in the token file
-        token_file       a file with the token, read at each attempt to attach; None: $MESHCACHE_TOKEN_FILE, if it is set
+        socket           default: $MESHCACHE_SOCKET, or else the default socket of `meshcache node`
+        namespace        namespace of the pages, or a mapping such as {"model_name": ..., "tag": ...}; None: that of the
+                         node's configuration. Pages are named (the newest content wins) unless it says `computed`
+        name             identifies the client in the node's logs and metrics
+        mode             how pages of regions move. "direct": the node itself reads and writes the memory. "staged": via
+                         memory of the node. "bytes": on the socket. "auto": the first of these that is possible and
+                         safe. If the given mode is not possible, another one is used, and a WARNING is logged
+        timeout          longest duration of a call in seconds, unless the call has its own timeout
+        required         raise NotAvailable if there is no node now, and Denied if the node denies this client access
+        end_frozen_node  in direct mode, kill a node that has not released memory `fence_timeout` seconds after the
+                         deadline. If False, "auto" does not use direct mode, and "direct" blocks until the node ends
+        on_fingerprint   called in a thread of its own when this client is told the fingerprint of its weights
+                         (`meshcache fingerprint`); None: the client switches to it, as with `set_fingerprint`
+        token            identifies this client as a user of the node (its `users_file`); None: see `token_file`
+        token_file       file with the token, read at each attempt to attach; None: $MESHCACHE_TOKEN_FILE, if it is set
         """
         self._settings = Settings(
             socket=default_socket() if socket is None else os.fspath(socket),
@@ -124,22 +125,23 @@ class Client:
         self._link.start()
         if required and not self.is_connected:
             problem = self._link.problem or "it does not answer"
-            # A node that refuses has said what to do.
+            # If the node refuses, its answer already says what to do.
             advice = "" if self._link.is_refused else "; start one with: meshcache node"
             self.close()
             kind = Denied if self._link.is_denied else NotAvailable
             raise kind(f"no node at {self._settings.socket}: {problem}{advice}")
 
-    # Whose pages these are
+    # Namespace
 
     def set_fingerprint(self, fingerprint: str | None) -> None:
-        """Switches to the pages of other weights: from now on the namespace has this fingerprint. None: it has none.
+        """Switches to the pages of other weights. From now on, the namespace has this fingerprint; None: it has none.
 
-        Calls under way end as misses. Later ones are misses until the client is attached again, which takes some milliseconds, more beside busy threads. Raises ValueError for a
-        text that is not a valid fingerprint, and for a client that uses the namespace in the node's configuration.
+        Calls in progress end as misses. Later calls are misses until the client is attached again, which takes some
+        milliseconds, or longer next to busy threads. Raises ValueError if the fingerprint is invalid, or if the client
+        uses the namespace in the node's configuration.
         """
         self._check_open()
-        # Two threads may tell it at once: the client and its link must end up with the same fingerprint.
+        # If two threads call this at once, the client and its link must end up with the same fingerprint.
         with self._link.changing:
             namespace = self._settings.namespace
             if namespace is None:
@@ -154,9 +156,9 @@ class Client:
             self._link.use(self._settings)
 
     def tell_fingerprint(self, client: str, fingerprint: str | None, *, timeout: float | None = None) -> int | None:
-        """Tells the attached clients of this name, such as an engine whose weights have changed, which fingerprint they have.
+        """Tells attached clients with this name, such as an engine whose weights have changed, their new fingerprint.
 
-        Returns how many were told; None: the node does not answer. Raises NotAvailable when the node is too old.
+        Returns the number of clients told, or None if the node does not answer. Raises NotAvailable if it is too old.
         """
         attachment = self._attachment()
         if attachment is not None and not attachment.hello.capabilities & protocol.CAN_TELL_FINGERPRINTS:
@@ -173,9 +175,10 @@ class Client:
     def register(
         self, memory: object, length: int | None = None, *, writable: bool | None = None, name: str = ""
     ) -> Region:
-        """Makes memory known, without a copy: any object with the buffer protocol, or a descriptor and a length, also as (fd, length).
+        """Registers memory without copying it: an object with the buffer protocol, or a descriptor and a length, also
+        as a tuple (fd, length).
 
-        `writable`: whether GET may write into it (default: if it can be written). The object stays in use until `unregister`.
+        `writable`: whether GET may write into it; default: if it is writable. The object is in use until `unregister`.
         """
         self._check_open()
         if isinstance(memory, tuple):
@@ -205,9 +208,9 @@ class Client:
     def register_fd(
         self, fd: int, length: int, *, memory: object = None, writable: bool = True, name: str = ""
     ) -> Region:
-        """Makes the first `length` bytes of a file or memfd known. `memory`: where the caller has mapped it, if it has.
+        """Registers the first `length` bytes of a file or memfd. `memory` is the caller's own mapping of it, if any.
 
-        The descriptor is copied: the caller may close it.
+        The descriptor is duplicated, so the caller may close it.
         """
         self._check_open()
         try:
@@ -232,7 +235,7 @@ class Client:
         return self._add_region(name, length, writable, held, backing)
 
     def unregister(self, region: Region) -> None:
-        """Lets go of a region. Returns when the node has, or its time is over; no call may be using the region."""
+        """Releases a region. Returns when the node has released it, or after the timeout. No call may be using it."""
         if not isinstance(region, Region):
             raise TypeError(f"unregister takes a Region that register has returned, got {region!r}")
         if region.client_id != self._id or region is self._process_memory:
@@ -242,10 +245,10 @@ class Client:
 
     @property
     def process_memory(self) -> Region:
-        """All memory of this process as a region that need not be registered; an offset in it is an address.
+        """All memory of this process as a region that need not be registered. Offsets in it are addresses.
 
-        For pages that lie anywhere: the node cannot map them, so that they go through its memory, or on the socket. Addresses
-        are not checked: one that is not mapped ends the process.
+        Use it for pages at arbitrary addresses. The node cannot map them, so they move through staging memory or on the
+        socket. Addresses are not checked: an unmapped one crashes the process.
         """
         return self._process_memory
 
@@ -261,12 +264,13 @@ class Client:
         hint: Hint = 0,
         timeout: float | None = None,
     ) -> list[bool]:
-        """Reads pages into regions. A page is its pieces, one after the other, or a single one; True: the memory has exactly the page.
+        """Reads pages into regions. A page is a sequence of pieces, or a single piece.
 
-        Of a page with False the memory is undefined. All memory is the caller's again when this returns.
+        True means that the memory holds exactly the page; with False its content is undefined. When this returns, all
+        memory belongs to the caller again.
 
-        `hint`, here and below: "closed" says that the conversation of these pages is over, "open" that it goes on, so that the node
-        evicts the former first; other values are for meanings of the caller's own, which the node learns as well.
+        `hint`, here and below: "closed" says that the conversation of these pages is over, "open" that it goes on; the
+        node evicts the former first. Other values have meanings of the caller's own, which the node learns as well.
         """
         return self._move(keys, pages, pool, timeout, True, self._transfer.read, hint=hint)
 
@@ -283,15 +287,16 @@ class Client:
         priority: Priority = "normal",
         timeout: float | None = None,
     ) -> list[bool]:
-        """Writes pages from regions. `named`: a key may be set anew, and the newest wins; else it is computed from the content. Default: as the
-        namespace says.
+        """Writes pages from regions. If `named`, a key may be set again, and the newest page wins; otherwise the key is
+        computed from the content. Default: as the namespace says.
 
-        `expires_in`, here and below: seconds after which no node finds the pages any more, up to ten years; None: they do not expire. A named
-        page that is set anew has the expiry of the new call; of a computed one that is there already the later expiry counts. NotAvailable is
-        raised if the node is too old for it.
+        `expires_in`, here and below: seconds, up to ten years, after which no node finds the pages; None: never. A
+        named page that is set again has the expiry of the new call; for a computed one that exists, the later expiry
+        counts. Raises NotAvailable if the node is too old for this.
 
-        `priority`, here and below: when the node evicts the pages from its memory; "low" before all others, "high" after all others, as long as
-        high ones take no more than half of the room. The latest call says it. It is a hint: the disk and other nodes do not know it.
+        `priority`, here and below: the node evicts "low" pages from memory before all others, and "high" ones after all
+        others while those take at most half of the room. The latest call counts. The priority is a hint that applies to
+        neither the disk nor other nodes.
         """
         is_named = self._is_named(named)
         write = self._transfer.write
@@ -311,7 +316,7 @@ class Client:
     # Pages as bytes
 
     def get(self, key: str | bytes, *, pool: str = "kv", hint: Hint = 0, timeout: float | None = None) -> bytes | None:
-        """The page of a key, or None."""
+        """Reads the page of a key; None on a miss."""
         return self.get_many(_alone(key), pool=pool, hint=hint, timeout=timeout)[0]
 
     @watched
@@ -323,7 +328,7 @@ class Client:
         hint: Hint = 0,
         timeout: float | None = None,
     ) -> list[bytes | None]:
-        """The page of each key, or None."""
+        """Reads the page of each key; None on a miss."""
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
         told = Told(pool, hint=hint_number(hint))
@@ -344,7 +349,7 @@ class Client:
         priority: Priority = "normal",
         timeout: float | None = None,
     ) -> bool:
-        """Sets a page: any object with the buffer protocol. `named`, `expires_in` and `priority` as in set_from."""
+        """Sets a page from an object with the buffer protocol. `named`, `expires_in`, `priority`: as in set_from."""
         return self.set_many(
             _alone(key),
             [data],
@@ -369,7 +374,7 @@ class Client:
         priority: Priority = "normal",
         timeout: float | None = None,
     ) -> list[bool]:
-        """Sets pages: a mapping of keys to pages, or keys and pages."""
+        """Sets pages, given as a mapping from keys to pages, or as keys and pages. One result per key."""
         deadline = self._deadline(timeout)
         if isinstance(items, Mapping):
             if datas is not None:
@@ -406,7 +411,7 @@ class Client:
     def exists(
         self, keys: str | bytes | Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
     ) -> bool | int:
-        """How many keys are there from the first on, without a gap; of a single key, whether it is there."""
+        """Length of the leading run of keys that exist; for a single key, whether it exists."""
         if isinstance(keys, (str, bytes)):
             return self.exists_prefix(_alone(keys), pool=pool, timeout=timeout) == 1
         return self.exists_prefix(keys, pool=pool, timeout=timeout)
@@ -421,10 +426,11 @@ class Client:
         counted: bool | None = None,
         timeout: float | None = None,
     ) -> list[bool]:
-        """Which keys are there. With suffixes a key is there when key + suffix is, for each of them.
+        """Says which keys exist. With suffixes, a key exists if key + suffix exists for each suffix.
 
-        `counted`, here and below: whether this is a lookup in `stats()` and in the node's metrics. All its keys count as asked for, and those
-        from the first on without a gap as found. Default: in the pool "kv" only, as further pools are asked for the same pages.
+        `counted`, here and below, says whether this counts as a lookup in `stats()` and in the node's metrics: all keys
+        as asked for, and the leading run of existing ones as found. Default: only in the pool "kv", because other pools
+        are asked for the same pages.
         """
         return self._exists(keys, suffixes, pool, timeout, True, counted)[1]
 
@@ -438,13 +444,13 @@ class Client:
         counted: bool | None = None,
         timeout: float | None = None,
     ) -> int:
-        """How many keys are there from the first on, without a gap."""
+        """Length of the leading run of keys that exist."""
         return self._exists(keys, suffixes, pool, timeout, False, counted)[0]
 
     def count_lookup(self, asked: int, found: int) -> None:
-        """Counts a lookup that this client cannot see whole: of `asked` pages the first `found` were there without a gap.
+        """Counts a lookup of `asked` pages, of which the first `found` existed.
 
-        For programs that look up one request in several calls, which they then make with `counted=False`.
+        Use it in programs that look up one request in several calls, and make those calls with `counted=False`.
         """
         if not 0 <= found <= asked < 1 << 53:
             raise ValueError(
@@ -467,7 +473,8 @@ class Client:
     def delete(
         self, keys: str | bytes | Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
     ) -> bool | list[bool]:
-        """Removes pages from all nodes; True: none can read it any more. One result a key; of a single key just that."""
+        """Removes pages from all nodes. True means that no node can read the page any more. One result per key; for a
+        single key, the result alone."""
         if isinstance(keys, (str, bytes)):
             return self.delete_many(_alone(keys), pool=pool, timeout=timeout)[0]
         return self.delete_many(keys, pool=pool, timeout=timeout)
@@ -476,7 +483,7 @@ class Client:
     def delete_many(
         self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
     ) -> list[bool]:
-        """Removes pages from all nodes."""
+        """Removes pages from all nodes. One result per key: True if no node can read the page any more."""
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
         attachment = self._attachment()
@@ -493,12 +500,13 @@ class Client:
         pool: str = "kv",
         timeout: float | None = None,
     ) -> list[bool]:
-        """Keeps pages in the pool of the node for a time: they are not evicted meanwhile. True for each page that is pinned; False: no node
-        has it, or it is above the limits of the node (`pin_max_share`). A page on the disk or on another node is brought there first.
+        """Pins pages in the node's pool for a time, so that they are not evicted. A page on disk or on another node is
+        copied into the pool first. True for each pinned page; False if no node has the page, or if it would exceed the
+        node's limit (`pin_max_share`).
 
-        Pinning again extends the time. A pin ends with its time, with `unpin`, with the connection of this client, and when its page is
-        deleted, cleared or overwritten. Raises ValueError for more seconds than the node allows (`pin_max_s`), and NotAvailable when
-        the node is too old.
+        Pinning again extends the time. A pin ends after its time, with `unpin`, when this client disconnects, and when
+        its page is deleted, cleared or overwritten. Raises ValueError for more seconds than the node allows
+        (`pin_max_s`), and NotAvailable if the node is too old.
         """
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
@@ -512,7 +520,7 @@ class Client:
     def unpin(
         self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
     ) -> list[bool]:
-        """Ends pins of this client; True for each page that it had pinned. Raises NotAvailable when the node is too old."""
+        """Ends pins of this client. True for each page that it had pinned. Raises NotAvailable for nodes too old."""
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
         attachment = self._pinning_attachment()
@@ -522,7 +530,7 @@ class Client:
 
     @watched
     def clear(self, pools: Sequence[str] = (), *, timeout: float | None = None) -> bool:
-        """Drops what this node has of the namespace: in the pools that are in use, and in these."""
+        """Drops this node's pages of the namespace, in the pools that are in use and in `pools`."""
         body = protocol.clear_body([checked_text(pool, "pool") for pool in checked_keys(pools)])
         return self._ask(protocol.CLEAR, body, timeout) is not None
 
@@ -538,7 +546,7 @@ class Client:
     def stat(
         self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
     ) -> list[dict[str, Any] | None]:
-        """Length and holders of each page, or None."""
+        """Length and holders of each page; None for a page that does not exist."""
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
         head = protocol.text16(pool)
@@ -563,15 +571,16 @@ class Client:
         return results
 
     def page_events(self, after: str | None = None, *, pools: Sequence[str] = ("kv",)) -> PageEventStream:
-        """What becomes of the pages of this client's namespace on its node: a list of them, then each change, or what follows a position.
+        """Events of the pages of this client's namespace on its node: first a list, then each change; or, with `after`,
+        the changes since that position.
 
             for event in client.page_events():
                 for key, pool, tier in event.changes:
                     print(key, tier or "gone")
 
-        The iterator waits while nothing happens, and has a connection of its own. It outlives the node: after a restart it goes on with
-        a new list. `PageEvent` explains each kind of event. At most 8 pools. It stays with the namespace that the client has now: after
-        `set_fingerprint`, make another one.
+        The iterator waits while nothing happens, and has its own connection. It outlives the node: after a restart it
+        continues with a new list. `PageEvent` explains each kind of event. At most 8 pools are allowed. The iterator
+        keeps the namespace that the client has now; make another one after `set_fingerprint`.
         """
         self._check_open()
         if after is not None:
@@ -584,7 +593,7 @@ class Client:
         return stream
 
     def stats(self) -> dict[str, Any]:
-        """What this client has counted, how pages move, and, as "node", what the node has counted for it (None without one)."""
+        """The client's counters, how pages move, and, as "node", the node's counters for it (None without a node)."""
         if not self._closed:
             self._tell_lookups(self._link.current())
         body = self._ask(protocol.STATS, b"", min(_STATS_SECONDS, self._settings.timeout))
@@ -604,22 +613,22 @@ class Client:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a node now."""
+        """Whether the client is attached to a node now."""
         return not self._closed and self._link.current() is not None
 
     @property
     def is_responsive(self) -> bool:
-        """Whether there is a node and it answers, for callers who would rather miss than wait, as when they look keys up.
+        """Whether the node answers, for callers that prefer a miss to waiting, as in lookups.
 
-        False while a request has been unanswered for a quarter of a second and nothing else was heard of the node, which
-        takes at most 50 ms to find out, once. True of a node that is at work on something that takes long.
+        False if a request has been unanswered, and the node silent, for a quarter of a second, and a ping is not
+        answered within 50 ms either. True for a node that is busy with a long request.
         """
         attachment = None if self._closed else self._link.current()
         return attachment is not None and attachment.connection.is_answering()
 
     @property
     def mode(self) -> str:
-        """How pages of the largest region move now: "direct", "staged", "bytes", or "none" without a node."""
+        """How pages of the largest region move now: "direct", "staged" or "bytes"; "none" without a node."""
         return "none" if self._closed else self._link.mode
 
     @property
@@ -629,7 +638,7 @@ class Client:
         return None if attachment is None else attachment.hello.node_id
 
     def close(self) -> None:
-        """Ends the connection and lets go of all regions. Calls of other threads end, with misses."""
+        """Ends the connection and releases all regions. Calls in other threads end as misses."""
         if self._closed:
             return
         self._closed = True
@@ -729,7 +738,7 @@ class Client:
         return prefix, flags
 
     def _tell_lookups(self, attachment: Attachment | None) -> None:
-        """Tells the node of lookups that it has not counted; without waiting. What cannot be told now is told later."""
+        """Reports lookups that the node has not counted, without waiting. If that fails, they are reported later."""
         if attachment is None or not attachment.hello.capabilities & protocol.CAN_COUNT:
             return
         asked, found = self._counters.take_untold()
@@ -739,7 +748,7 @@ class Client:
             self._counters.leave_untold(asked, found)
 
     def _ask(self, type_: int, body: bytes, timeout: float | None) -> bytes | None:
-        """One request that is not about keys; its answer when it is done."""
+        """Makes a request that has no keys. Returns the body of its answer, or None if it failed."""
         deadline = self._deadline(timeout)
         attachment = self._attachment()
         if attachment is None:
@@ -762,7 +771,7 @@ class Client:
         return self._link.current()
 
     def _pinning_attachment(self) -> Attachment | None:
-        """The node, which can pin pages."""
+        """The attachment, if there is one. Raises NotAvailable if its node cannot pin pages."""
         attachment = self._attachment()
         if attachment is not None and not attachment.hello.capabilities & protocol.CAN_PIN:
             hello = attachment.hello
@@ -784,7 +793,7 @@ class Client:
 
 
 def _follower(client: Client) -> Callable[[str | None], None]:
-    """Goes over to the fingerprint that is told. The client's thread must not keep a client alive that nobody holds."""
+    """Switches the client to the fingerprint that it is told. The client's thread must not keep the client alive."""
     held = weakref.ref(client)
 
     def follow(fingerprint: str | None) -> None:

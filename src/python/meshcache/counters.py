@@ -1,4 +1,4 @@
-"""What a client has done so far."""
+"""Counters of a client."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NAMES: Final = (
 
 
 class Counters:
-    """Numbers that many threads add to."""
+    """Counters that many threads may add to."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._values = dict.fromkeys(NAMES, 0)
-        # Of lookups that the node has not counted itself: pages that were asked for, and those that were found.
+        # Pages asked for and pages found in lookups that the node has not counted itself.
         self._untold = (0, 0)
 
     def add(self, name: str, count: int = 1) -> None:
@@ -49,7 +49,7 @@ class Counters:
                 self._values[name] += count
 
     def add_lookup(self, asked: int, found: int, *, is_told: bool) -> None:
-        """Adds a lookup of so many pages. `is_told`: the node has counted it."""
+        """Adds a lookup of `asked` pages. `is_told` says whether the node has counted it."""
         with self._lock:
             self._values["lookups"] += asked
             self._values["found"] += found
@@ -57,12 +57,12 @@ class Counters:
             self.leave_untold(asked, found)
 
     def leave_untold(self, asked: int, found: int) -> None:
-        """Lookups that the node has to be told of."""
+        """Adds lookups that must still be reported to the node."""
         with self._lock:
             self._untold = (self._untold[0] + asked, self._untold[1] + found)
 
     def take_untold(self) -> tuple[int, int]:
-        """What the node has not counted, which the caller tells it now."""
+        """Takes the lookups that the node has not counted. The caller reports them to it."""
         if self._untold == (0, 0):
             return 0, 0
         with self._lock:
@@ -70,11 +70,11 @@ class Counters:
         return untold
 
     def read(self) -> dict[str, int]:
-        """All of them, as they are now."""
+        """A copy of all counters."""
         with self._lock:
             return dict(self._values)
 
     def after_fork(self) -> None:
-        """In a child process: a lock that nobody holds. The parent tells the node of its lookups."""
+        """Makes a new lock for the child process. The parent reports its own lookups to the node."""
         self._lock = threading.Lock()
         self._untold = (0, 0)

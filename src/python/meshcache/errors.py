@@ -1,18 +1,18 @@
-"""What the client raises: mistakes of its caller, and a node that is required and not there. A miss is a value."""
+"""Errors that the client raises: for mistakes of the caller, and for a required node that is absent. A miss is none."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Everything of this package that is not a TypeError or a ValueError."""
+    """Base class of the errors of this package."""
 
 
 class NotAvailable(Error):
-    """No node answers, and the client was made with `required=True`; or the node is too old for what it is asked for."""
+    """No node answers although the client was made with `required=True`, or the node is too old for the request."""
 
 
 class Denied(NotAvailable):
-    """A node answers, and refuses this client because of who it is: its token, its user or the tag of its namespace."""
+    """The node denies this client access because of its token, its user or the tag of its namespace."""
 
 
 class ClosedError(Error):
@@ -20,4 +20,4 @@ class ClosedError(Error):
 
 
 class RegionError(Error, ValueError):
-    """A piece lies outside its region or overlaps another piece, or its region is unknown to the client or cannot be written."""
+    """A piece lies outside its region or overlaps another piece, or its region is unknown or not writable."""

@@ -21,16 +21,16 @@ from .settings import Settings
 
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LAST_DELAY_SECONDS: Final = 2.0
-#: A connection that has lasted for this long was a good one: the next one is made without delay.
+#: After a connection that has lasted this long, the next one is made without delay.
 _GOOD_SECONDS: Final = 2.0
-#: How often answers that nobody waits for are looked at, and a node that is silent.
+#: How often abandoned answers are read, and a silent node is checked.
 _TICK_SECONDS: Final = 0.05
 _IDLE_SECONDS: Final = 1.0
-#: A silent node's connection is given up after this.
+#: The connection to a silent node is given up after this.
 _SILENT_SECONDS: Final = 2.0
-#: How often proof is looked for that a lost connection's requests have ended.
+#: How often to check for proof that a lost connection's requests have ended.
 _PROOF_SECONDS: Final = 0.01
-#: So often a node is attached to anew for that; then its regions go another way.
+#: Attempts to attach to a node that is late to take regions; then their pages move in another way.
 _LATE_MAX_COUNT: Final = 3
 _READ_HANG_UP: Final = getattr(select, "POLLRDHUP", select.POLLHUP)
 
@@ -45,7 +45,7 @@ class Link:
     _wake_write: int
 
     def __init__(self, settings: Settings, counters: Counters, on_fingerprint: Callable[[str | None], None]) -> None:
-        """``on_fingerprint`` is called by the thread of this link when the node tells which fingerprint is meant for the client."""
+        """``on_fingerprint`` is called in a thread of its own when the node sends a fingerprint for this client."""
         self._settings = settings
         self._on_fingerprint = on_fingerprint
         self._counters = counters
@@ -54,18 +54,18 @@ class Link:
         self.regions: dict[int, Region] = {}
         self._boot_token = b""
         self._last_problem = ""
-        #: Whether there is a node, and it has refused this client at the last attempt.
+        #: Whether a node refused this client at the last attempt.
         self.is_refused = False
-        #: Whether that was because of who the client is.
+        #: Whether that was for lack of permission.
         self.is_denied = False
         self._stopping = False
-        #: Attempts in a row that have failed for what a node that does answer did not take in time.
+        #: Attempts in a row that failed because an answering node did not take regions in time.
         self._late = 0
         self._reset()
         _links.add(self)
 
     def start(self) -> None:
-        """Starts the thread unless it runs, and waits until it has tried to attach once."""
+        """Starts the thread unless it runs, and waits for its first attempt to attach."""
         with self._start_lock:
             if self._thread is None and not self._stopping:
                 self._thread = threading.Thread(target=self._run, name="meshcache", daemon=True)
@@ -73,7 +73,7 @@ class Link:
         self._tried.wait(2 * self._settings.connect_timeout)
 
     def current(self) -> Attachment | None:
-        """What requests go to now."""
+        """The attachment for requests now, or None."""
         attachment = self.attachment
         if attachment is None:
             if self._thread is None:
@@ -84,11 +84,11 @@ class Link:
 
     @property
     def changing(self) -> contextlib.AbstractContextManager[bool]:
-        """Held while the settings change, in the client and here."""
+        """Lock to hold while the settings change in the client and here."""
         return self._attach_lock
 
     def use(self, settings: Settings) -> None:
-        """Leaves the node, and attaches again with other settings. No request is made under the former ones when this has returned."""
+        """Leaves the node and attaches again with new settings. After this returns, no request uses the former ones."""
         with self._attach_lock:
             self._settings = settings
             attachment = self.attachment
@@ -112,7 +112,7 @@ class Link:
             thread.join(2 * self._settings.connect_timeout + self._settings.fence_timeout)
 
     def add_region(self, region: Region, deadline: float) -> None:
-        """Makes a region known to the node, now or when there is one."""
+        """Registers a region with the node, now or as soon as there is one."""
         self.current()
         with self._attach_lock:
             self.regions[region.region_id] = region
@@ -124,7 +124,7 @@ class Link:
                     attachment.connection.fail(str(error))
 
     def staging(self, attachment: Attachment, deadline: float) -> Staging | None:
-        """Staging memory of the connection, asked for when there is none yet; None when the node gives none, or not in time."""
+        """Staging memory of the connection, requested if there is none yet; None if the node gives none in time."""
         if attachment.staging is not None or not attachment.may_stage:
             return attachment.staging
         if not self._attach_lock.acquire(timeout=max(0.0, min(deadline - monotonic(), threading.TIMEOUT_MAX))):
@@ -139,7 +139,7 @@ class Link:
         return attachment.staging
 
     def remove_region(self, region: Region, deadline: float) -> None:
-        """The node lets go of a region, if there is one."""
+        """Has the node, if there is one, release a region."""
         with self._attach_lock:
             self.regions.pop(region.region_id, None)
             attachment = self.attachment
@@ -147,9 +147,9 @@ class Link:
             attachment.remove_region(region, deadline)
 
     def fence(self, attachment: Attachment, calls: list[Call], deadline: float) -> None:
-        """Returns when nothing of the node touches the memory of these calls any more, however long that takes.
+        """Returns when the node no longer touches the memory of these calls, however long that takes.
 
-        A node is taken to be frozen when it has proved nothing `fence_timeout` after the calls' deadline.
+        A node counts as frozen if this is still not proven `fence_timeout` seconds after the calls' deadline.
         """
         connection, process = attachment.connection, attachment.process
         until = max(monotonic(), deadline) + self._settings.fence_timeout
@@ -206,19 +206,19 @@ class Link:
                 self._watch(attachment)
                 self._lose(attachment)
                 if monotonic() - began >= _GOOD_SECONDS or delay == 0.0:
-                    # At once, and slowly only when that does not last either.
+                    # The next attempt is immediate. Later ones are delayed if the new connection does not last either.
                     delay = _FIRST_DELAY_SECONDS / 2
                     continue
             delay = min(_LAST_DELAY_SECONDS, max(_FIRST_DELAY_SECONDS, delay * 2))
             if self._is_waited_for():
-                # A node that lives must not be taken for frozen as nobody has asked it for proof.
+                # A live node must not count as frozen only because it was not asked for proof.
                 delay = _FIRST_DELAY_SECONDS
             self._sleep(delay * self._random.uniform(0.5, 1.0))
         for earlier in self._unfenced:
             earlier.connection.discard()
 
     def _is_over(self) -> bool:
-        """Whether the thread may end: also of a closed client calls may wait for proof."""
+        """Whether the thread may end. Even if the client is closed, calls may still wait for proof."""
         return self._stopping and not self._is_waited_for()
 
     def _is_waited_for(self) -> bool:
@@ -235,7 +235,7 @@ class Link:
             return None
         connection = attachment.connection
         if not self._fence_earlier(attachment, ended):
-            # It may have been answered while requests of an earlier connection were under way.
+            # The node may have answered HELLO while requests of an earlier connection were in progress.
             connection.fail("an earlier connection has not ended")
             connection.discard()
             return None
@@ -250,7 +250,7 @@ class Link:
                 self._late += 1
                 connection.fail(str(error))
             if settings is not self._settings:
-                # It was changed meanwhile: the next attempt has the new one.
+                # The namespace was changed meanwhile; the next attempt uses the new one.
                 connection.fail("the namespace of the client has changed")
                 connection.discard()
                 return None
@@ -276,14 +276,12 @@ class Link:
             log.warning("region %s: pages go %s, and not %s as asked for: %s", name, region.mode, wanted, reason)
 
     def _ended(self) -> list[Attachment]:
-        """Earlier attachments whose end the node has seen."""
+        """Earlier attachments whose connection the node has closed."""
         return [earlier for earlier in self._unfenced if earlier.connection.finish(0)]
 
     def _fence_earlier(self, attachment: Attachment, ended: list[Attachment]) -> bool:
-        """The node answers HELLO after the requests of this client's earlier connections have ended, if it had seen their end before.
-
-        False: it has not seen the end of one.
-        """
+        """Marks earlier attachments as fenced whose connections the node had closed before this HELLO: it answers HELLO
+        only after their requests have ended. Returns False if it has not closed one of them."""
         for earlier in list(self._unfenced):
             if earlier in ended and earlier.hello.boot_token == attachment.hello.boot_token:
                 earlier.fenced = True
@@ -297,7 +295,7 @@ class Link:
         restarted = self._boot_token not in (b"", hello.boot_token)
         what = "attached again" if self._boot_token else "attached"
         also = " (the node has restarted)" if restarted else ""
-        # How pages go is said of each region when it is registered: without regions it is not known.
+        # How pages move is logged for each region when it is registered; it is not known without regions.
         log.info("%s to node %s at %s%s", what, hello.node_id, self._settings.socket, also)
         if self._settings.mode == "staged" and not attachment.may_stage:
             log.warning(
@@ -310,7 +308,7 @@ class Link:
 
     @property
     def mode(self) -> str:
-        """How pages of the largest region move now; without regions, how they would."""
+        """How pages of the largest region move now; without regions, how they would move."""
         attachment = self.current()
         if attachment is None:
             return "none"
@@ -321,17 +319,17 @@ class Link:
 
     @property
     def problem(self) -> str:
-        """Why the last attempt to attach has failed; empty: it has not."""
+        """Why the last attempt to attach failed; empty if it succeeded."""
         return self._last_problem
 
     def _problem(self, problem: str) -> None:
-        """Says once that there is no node."""
+        """Logs a problem, once, that prevents attaching."""
         if problem != self._last_problem and not self._stopping:
             self._settings.logger.warning("no node at %s: %s; everything is a miss", self._settings.socket, problem)
         self._last_problem = problem
 
     def _watch(self, attachment: Attachment) -> None:
-        """Until the connection is lost: notices its end, and takes answers that nobody waits for."""
+        """Watches a connection until it is lost, and reads abandoned answers."""
         connection = attachment.connection
         poll = select.poll()
         poll.register(connection.fileno(), _READ_HANG_UP)
@@ -344,7 +342,7 @@ class Link:
             if not events:
                 connection.listen()
             if connection.has_fingerprints:
-                # An adapter may wait for calls under way, which need this thread.
+                # An adapter may wait for calls in progress, which need this thread.
                 threading.Thread(
                     target=self._follow, args=(connection,), name="meshcache-fingerprint", daemon=True
                 ).start()
@@ -393,7 +391,7 @@ class Link:
             os.write(self._wake_write, b"\0")
 
     def _sleep(self, seconds: float) -> None:
-        """For so long, or until the node has seen the end of an earlier connection: it is not frozen then."""
+        """Sleeps, but only until the node closes an earlier connection, which proves that it is not frozen."""
         silent = [earlier for earlier in self._unfenced if not earlier.connection.ended_by_node]
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
@@ -411,7 +409,7 @@ class Link:
             os.read(self._wake_read, 4096)
 
     def _reset(self) -> None:
-        """A fresh start: no thread, no connection, and locks that nobody holds."""
+        """Starts afresh: no thread, no connection, and new locks."""
         self._start_lock = threading.Lock()
         self._attach_lock = threading.RLock()
         self._follow_lock = threading.Lock()
@@ -431,7 +429,7 @@ class Link:
         self._close_wake()
 
     def after_fork(self) -> None:
-        """In a child process: leaves the connection to the parent. The next call makes one for the child."""
+        """Leaves the connection to the parent process. The next call in the child makes a new one."""
         attachment, self.attachment = self.attachment, None
         for earlier in [*self._unfenced, *([] if attachment is None else [attachment])]:
             earlier.connection.close_after_fork()

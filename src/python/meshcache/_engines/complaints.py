@@ -1,4 +1,4 @@
-"""Warnings of adapters that may come with every request."""
+"""Rate limiting for warnings of adapters that may recur with every request."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-#: The same complaint is logged once in this time.
+#: A kind of warning is logged at most once in this time.
 REPEAT_SECONDS: Final = 30.0
 
 
 class Complaints:
-    """Warnings that may come with every request: each kind is logged once in a while, with a count of the rest."""
+    """Logs each kind of warning at most once in REPEAT_SECONDS, with a count of those left out."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
@@ -22,7 +22,7 @@ class Complaints:
         self._seen: dict[str, tuple[float, int]] = {}
 
     def log(self, kind: str, text: str, error: Any = None) -> None:
-        """Logs a text unless its kind has been logged lately. ``error`` adds a traceback."""
+        """Logs a text unless its kind was logged recently. ``error`` adds a traceback."""
         now = self._clock()
         with self._lock:
             at, unsaid = self._seen.get(kind, (now - REPEAT_SECONDS, 0))

@@ -1,4 +1,4 @@
-"""Which engines may share pages: those that agree in every fact that gives the bytes of a page their meaning."""
+"""Decides which engines may share pages: those that agree in every fact that gives a page's bytes their meaning."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-#: The version of all lists of facts. It counts up when a fact is added or removed, or its text changes: engines of different versions share nothing.
+#: Version of all lists of facts; increment it with every change. Engines with different versions share nothing.
 LIST_VERSION: Final = 2
 
-#: What stands in a layout as it is. Anything else stands there as a digest, which begins with a character that no plain value has.
+#: Values that a layout contains as they are. Others are replaced by a digest, whose mark no plain value contains.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:/@+,-]{1,64}")
 _DIGEST_MARK: Final = "~"
 _DIGEST_DIGITS: Final = 32
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
-#: The fact that only an engine has that shares with nobody. It is drawn for each start.
+#: Name of the fact that keeps an engine from sharing. Its value is random for each start.
 PRIVATE: Final = "private"
 
 
 class Unreadable(Exception):
-    """A fact that an engine keeps nowhere where it can be read. Its text says why."""
+    """A fact of an engine cannot be read. The text says why."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A fact that could not be read."""
+    """A fact that could neither be read nor taken from the settings."""
 
     name: str
-    #: Where the engine keeps it, in the engine's own names.
+    #: Where the engine keeps it, in the engine's own terms.
     where: str
     why: str
 
@@ -42,12 +42,12 @@ class Missing:
 class Facts:
     """The facts of one engine, each read from where the engine keeps it.
 
-    A fact that cannot be read, and that the operator has not stated, is never left out: the engine then has a layout of its own,
-    so that it shares pages with no other engine.
+    A fact that can neither be read nor is stated by the operator is never left out: the engine then has a unique
+    layout, so that it shares pages with no other engine.
     """
 
     def __init__(self, framework: str, stated: Mapping[str, str] | None = None) -> None:
-        """``stated``: facts by name from the operator's settings. A stated fact counts only where it cannot be read."""
+        """``stated`` has facts by name from the operator's settings. They are only used if they cannot be read."""
         self._framework = framework
         self._stated = dict(stated or {})
         self._values: dict[str, str] = {}
@@ -55,11 +55,9 @@ class Facts:
         self._private = uuid.uuid4().hex
 
     def read(self, name: str, reader: Callable[[], Any], *, where: str) -> None:
-        """Adds a fact. ``reader`` gives its value: a text, a number, a boolean, a torch dtype, an enumeration, or lists and mappings of these.
-
-        The fact is missing when ``reader`` raises, gives None, or gives something that has no text of its own. ``where`` names the place
-        in the engine's own words, for the warning.
-        """
+        """Adds a fact. ``reader`` returns its value: a text, a number, a boolean, a torch dtype, an enumeration, or
+        lists and mappings of these. The fact is missing if ``reader`` raises, or returns None or an object without a
+        canonical text. ``where`` names the place in the engine's own terms, for the warning."""
         if not _NAME.fullmatch(name) or name == PRIVATE or name in self._values:
             raise AssertionError(f"a fact needs a name of its own in lower case, got {name!r}")
         try:
@@ -76,14 +74,14 @@ class Facts:
 
     @property
     def missing(self) -> tuple[Missing, ...]:
-        """The facts that could be neither read nor taken from the settings."""
+        """Facts that could neither be read nor taken from the settings."""
         return tuple(self._missing)
 
     @property
     def layout(self) -> str:
-        """The layout of a namespace: the framework and the version of the list, then each fact as ``name=value``, sorted by name.
+        """The layout of a namespace: framework and version of the list, then each fact as ``name=value``, by name.
 
-        With a missing fact it ends with a value that no other engine has.
+        If a fact is missing, the layout ends with a value that no other engine has.
         """
         pairs = [f"{name}={value}" for name, value in sorted(self._values.items())]
         if self._missing:
@@ -91,7 +89,7 @@ class Facts:
         return " ".join([f"{self._framework}/{LIST_VERSION}", *pairs])
 
     def warn(self, logger: logging.Logger, where_set: str) -> None:
-        """Logs a warning for each missing fact. ``where_set`` says where the operator's settings are, such as ``the extra config``."""
+        """Logs a warning per missing fact. ``where_set`` names the operator's settings, e.g. ``the extra config``."""
         known = {*self._values, *(fact.name for fact in self._missing)}
         strange = ", ".join(f'"{name}"' for name in sorted(set(self._stated) - known))
         for fact in self._missing:
@@ -108,7 +106,7 @@ class Facts:
 
 
 def value_text(value: Any) -> str:
-    """The text of a fact's value: the same in every process and release for equal values. Raises ``Unreadable`` for what has no such text."""
+    """The text of a fact's value, the same in every process and release. Raises ``Unreadable`` if there is none."""
     plain = canonical(value)
     if plain is None:
         raise Unreadable("it is not there")
@@ -119,7 +117,7 @@ def value_text(value: Any) -> str:
 
 
 def canonical(value: Any) -> Any:
-    """A value in the terms of JSON. Raises ``Unreadable`` for objects whose text could differ between equal engines."""
+    """Converts a value to JSON types. Raises ``Unreadable`` if its text could differ between equal engines."""
     if isinstance(value, Enum):
         return value.name
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -1,4 +1,4 @@
-"""The identity of a model or an adapter that lies in a folder: a digest of its configuration and of its weights."""
+"""The identity of a model or adapter in a folder: a digest of its configuration and weights."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
-#: Weights of at most so many bytes in all are read whole; of larger ones only samples of each tensor are.
+#: Weights of up to this many bytes in all are read completely; of larger ones, only samples of each tensor are read.
 WHOLE_MAX_BYTES: Final = 1 << 30
 _SAMPLE_BYTES: Final = 4096
-#: Samples of a file whose tensors cannot be told apart.
+#: Number of samples of a file whose tensors cannot be located.
 _FILE_SAMPLES: Final = 1024
 _CHUNK_BYTES: Final = 1 << 20
 _HEADER_MAX_BYTES: Final = 256 << 20
 
 _WEIGHT_ENDINGS: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".tensors", ".ckpt")
-#: Beside the weights, all that changes what a model computes from the same tokens and media.
+#: Files in addition to the weights that change what a model computes from the same tokens and media.
 _CONFIG_NAMES: Final = frozenset(
     {
         "config.json",
@@ -32,23 +32,23 @@ _CONFIG_NAMES: Final = frozenset(
     }
 )
 _NOTES: Final = ("_name_or_path", "transformers_version")
-#: Endings of what else lies beside weights: settings, vocabularies, texts and pictures.
+#: Endings of other files in a model's folder: settings, vocabularies, texts and images.
 _NO_WEIGHTS: Final = frozenset(
     ("", ".jinja", ".jpeg", ".jpg", ".json", ".jsonl", ".md", ".model", ".pdf", ".png", ".py", ".pyc")
     + (".sha256", ".svg", ".tiktoken", ".txt", ".webp", ".yaml", ".yml")
 )
-#: Code that comes with a model computes it where the engine is told to trust it.
+#: Engines that are told to trust a model's own code compute with it.
 _CODE_ENDING: Final = ".py"
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """A fingerprint of what a file says, wherever it lies. Raises OSError."""
+    """A fingerprint of a file's content, regardless of its path. Raises OSError."""
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
 
 
 def weights_digest(path: str | os.PathLike[str]) -> str:
-    """A fingerprint of one file of weights, wherever it lies and whatever its name: of all of it, or of samples of a large one. Raises OSError."""
+    """A fingerprint of one file of weights, regardless of its path. Large files are sampled. Raises OSError."""
     size = os.stat(path).st_size
     digest = hashlib.blake2b(f"{size}\n".encode(), digest_size=16)
     with open(path, "rb") as file:
@@ -58,11 +58,12 @@ def weights_digest(path: str | os.PathLike[str]) -> str:
 
 
 def folder_digest(folder: str | os.PathLike[str]) -> str | None:
-    """A fingerprint of the model in this folder: equal for equal files, wherever the folder lies. None: it has no weights.
+    """A fingerprint of the model in a folder, which is equal for equal files, regardless of path. None: no weights.
 
-    Counted are the configuration, the model's own code, and name, size and content of each file of weights: all of the content up to ``WHOLE_MAX_BYTES``, else samples of each
-    tensor at its start, in its middle and at its end. Where no file has an ending that is known for weights, all files count that are not known for something else, those of
-    folders in it too. Raises OSError.
+    It covers the configuration, the model's own code, and the name, size and content of each file of weights: all of
+    the content up to ``WHOLE_MAX_BYTES`` in total, else samples at the start, middle and end of each tensor. If no file
+    has an ending known for weights, all files count whose endings are not known for something else, including those in
+    subfolders. Raises OSError.
     """
     names = os.listdir(folder)
     described = [name for name in names if name.endswith((".index.json", _CODE_ENDING)) or name in _CONFIG_NAMES]
@@ -84,25 +85,25 @@ def folder_digest(folder: str | os.PathLike[str]) -> str | None:
 
 
 def folder_state(folder: str | os.PathLike[str]) -> tuple[tuple[str, int, int], ...]:
-    """Names, sizes and times of the files in a folder: quick to read, and another one whenever files were written or replaced. Raises OSError."""
+    """Names, sizes and times of the files in a folder, to detect quickly whether any has changed. Raises OSError."""
     found = []
     for name in sorted(os.listdir(folder)):
         try:
             status = os.stat(os.path.join(folder, name))
         except FileNotFoundError:
-            # A link to nothing, or a file that is gone by now.
+            # The file is a dangling link, or is gone by now.
             continue
         found.append((name, status.st_size, status.st_mtime_ns))
     return tuple(found)
 
 
 def _unknown_files(folder: str | os.PathLike[str]) -> list[str]:
-    """The files of a tree that are not known for being something other than weights, as paths from its root."""
+    """Files of a folder tree that may be weights according to their endings, as paths relative to its root."""
     found = []
     for base, folders, names in os.walk(folder, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = [os.path.relpath(os.path.join(base, name), folder) for name in names if not name.startswith(".")]
-        # What has no ending is a licence or the like.
+        # Files without an ending are licences and the like.
         found += [path for path in paths if os.path.splitext(path)[1].lower() not in _NO_WEIGHTS]
     return found
 
@@ -112,10 +113,8 @@ def _unreadable(error: OSError) -> None:
 
 
 def configuration(folder: str | os.PathLike[str], names: Sequence[str] = ("config.json",)) -> Any:
-    """The first of these files that is in the folder, as JSON, without what tools write that save a model. None: none of them is there.
-
-    Raises OSError, and ValueError for a file that is no JSON.
-    """
+    """The content of the first of these JSON files that exists in the folder, without the notes of tools that save
+    models. None if none of them exists. Raises OSError, and ValueError if the file is not JSON."""
     for name in names:
         path = os.path.join(folder, name)
         if os.path.exists(path):
@@ -125,14 +124,14 @@ def configuration(folder: str | os.PathLike[str], names: Sequence[str] = ("confi
 
 
 def _without_notes(value: Any) -> Any:
-    """A configuration without the path from which it was loaded once, and the version that has saved it: they change nothing."""
+    """A configuration without the path it was loaded from and the version that saved it, which change nothing."""
     if not isinstance(value, dict):
         return value
     return {name: part for name, part in value.items() if name not in _NOTES}
 
 
 def _config(file: BinaryIO) -> bytes:
-    """A file of JSON without what its form leaves open; any other as it is."""
+    """A JSON file in canonical form; any other file as it is."""
     text = file.read()
     try:
         return json.dumps(_without_notes(json.loads(text)), sort_keys=True).encode()
@@ -159,7 +158,7 @@ def _samples(file: BinaryIO, size: int, name: str) -> Iterator[bytes]:
 
 
 def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]] | None:
-    """Where the header and the tensors of a safetensors file lie, by its header (format: 8 bytes of length, JSON, data); None: it cannot be read."""
+    """Spans of header and tensors of a safetensors file (8 bytes of length, JSON header, data); None if unreadable."""
     try:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > _HEADER_MAX_BYTES:
@@ -175,24 +174,25 @@ def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]] | None:
         return None
     if any(not base <= start <= end <= size for start, end in spans):
         return None
-    # The header is taken whole in steps of a sample: it names every tensor, its type and its shape.
+    # The whole header is sampled, because it has the name, type and shape of every tensor.
     heads = [(at, min(base, at + _SAMPLE_BYTES)) for at in range(0, base, _SAMPLE_BYTES)]
     return heads + sorted(span for span in spans if span[0] < span[1])
 
 
 def is_path(model: str) -> bool:
-    """Whether a model is given as a place in a file system, and cannot be the name of one on a hub."""
+    """Whether a model is given as a path, which cannot be a name on a hub."""
     return os.path.isabs(model) or model.startswith((".", "~"))
 
 
 def local_folder(
     model: str, revision: str | None = None, cache: str | None = None, *, is_of_other_hub: bool = False
 ) -> str | None:
-    """The folder of a model on this machine: the folder that is named, or the downloaded snapshot of a repository of the Hugging Face hub; None: neither.
+    """The folder of a model on this machine: the named folder, or the downloaded snapshot of a repository of the
+    Hugging Face hub; None if there is neither.
 
-    ``cache``: where the engine keeps its downloads; None: where the package huggingface_hub keeps them, whose layout it is:
-    ``models--ORG--NAME/{refs,snapshots}``. ``is_of_other_hub``: the engine takes names from another hub, which may have another model of this
-    name, so that a download says nothing.
+    ``cache`` is the engine's download folder; None: that of the package huggingface_hub, whose layout it has:
+    ``models--ORG--NAME/{refs,snapshots}``. If ``is_of_other_hub``, downloads are ignored, because the engine takes
+    names from another hub, which may have another model with this name.
     """
     if os.path.isdir(model):
         return model

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def imported(*names: str) -> Any:
-    """The first of these modules that can be imported; None when there is none."""
+    """The first of these modules that can be imported; None if none can."""
     for name in names:
         try:
             return importlib.import_module(name)

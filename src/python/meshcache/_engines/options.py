@@ -1,4 +1,4 @@
-"""Settings of an adapter as an engine's configuration gives them: read by kind, and refused with what is allowed."""
+"""Reads and checks an adapter's settings in an engine's configuration."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from meshcache.settings import MODES, Mode
 
 
 class Options:
-    """A mapping of options. Every method raises ``ValueError`` for what it does not take."""
+    """A mapping of options. Every method raises ``ValueError``, which says what is allowed, for a bad value."""
 
     def __init__(self, given: Mapping[str, Any] | None, where: str) -> None:
-        """``where`` begins each message: what the engine calls its configuration."""
+        """``where`` begins each error message. It is the engine's own name for its configuration."""
         self._given = dict(given or {})
         self._where = where
 
     def refuse_others(
         self, own: Collection[str], foreign: Collection[str] = (), other_names: Mapping[str, str] | None = None
     ) -> None:
-        """Refuses names that are neither the adapter's own nor the engine's. ``other_names``: what else a name is called."""
+        """Rejects names that are neither the adapter's nor the engine's. ``other_names`` maps some to suggestions."""
         for name in self._given:
             if name in own or name in foreign:
                 continue
@@ -41,7 +41,7 @@ class Options:
         raise ValueError(f"{self._where}: {name} must be a non-empty string, got {value!r}")
 
     def texts(self, name: str) -> dict[str, str]:
-        """A mapping of texts to texts. Numbers and booleans are taken as their text in JSON."""
+        """A mapping of strings to strings. Numbers and booleans are converted to their JSON text."""
         value = self._given.get(name)
         if value is None:
             return {}
@@ -52,14 +52,14 @@ class Options:
         return {key: part if isinstance(part, str) else json.dumps(part) for key, part in value.items()}
 
     def one_of(self, name: str, default: str, allowed: Sequence[str]) -> str:
-        """One of these texts."""
+        """One of the allowed strings."""
         value = self._given.get(name, default)
         if isinstance(value, str) and value in allowed:
             return value
         raise ValueError(f"{self._where}: {name} must be one of {', '.join(allowed)}, got {value!r}")
 
     def seconds(self, name: str, default: float, below: float) -> float:
-        """A number, which may be given as a text."""
+        """A number of seconds, which may be given as a string."""
         value = self._given.get(name, default)
         number = _number(value)
         if number is not None and 0 < number < below:
@@ -68,21 +68,21 @@ class Options:
         raise ValueError(f"{self._where}: {name} must be {allowed}, got {value!r}")
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number."""
+        """An integer from ``least`` to ``most``."""
         value = self._given.get(name, default)
         if type(value) is int and least <= value <= most:
             return value
         raise ValueError(f"{self._where}: {name} must be a whole number from {least:,} to {most:,}, got {value!r}")
 
     def mode(self, default: Mode) -> Mode:
-        """How pages are moved."""
+        """One of the client's modes."""
         value = self._given.get("mode", default)
         if isinstance(value, str) and value in MODES:
             return cast(Mode, value)
         raise ValueError(f"{self._where}: mode must be one of {', '.join(MODES)}, got {value!r}")
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false, also as a number or a text."""
+        """A boolean, which may be given as a number or a string."""
         value = self._given.get(name, default)
         plain = value.strip().lower() if isinstance(value, str) else value
         # 1 and 1.0 equal True, 0 and 0.0 equal False.

@@ -1,4 +1,4 @@
-"""The settings that the adapters of all engines have."""
+"""Settings that the adapters of all engines have in common."""
 
 from __future__ import annotations
 
@@ -25,42 +25,43 @@ class Given(TypedDict):
     on_reset: str
 
 
-#: What a reset of the engine's own cache means for the weights, unless the engine names their version: they may be others, or they are the same.
+#: Meaning of a reset of the engine's own cache, unless it names its version: the weights may have changed, or have not.
 ON_RESET: Final = ("unknown_weights", "same_weights")
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How an adapter reaches its node, and what it does when it cannot."""
+    """How an adapter reaches its node, and what it does if it cannot."""
 
-    #: Path of the node's client socket; None: where the client looks by default.
+    #: Path of the node's client socket; None: the client's default.
     client_socket: str | None = None
-    #: Path of a file with the token that shows which user of the node the engine is; None: $MESHCACHE_TOKEN_FILE, if it is set.
+    #: File with the token that identifies the engine as a user of the node; None: $MESHCACHE_TOKEN_FILE, if it is set.
     token_file: str | None = field(default=None, kw_only=True)
-    #: Keeps apart what the engine's keys and namespace do not tell apart, such as two versions of the weights.
+    #: Separates pages that the engine's keys and namespace do not distinguish, such as those of different weights.
     tag: str | None = None
-    #: Identity of the model's weights: engines that state different ones share no pages.
+    #: Identity of the model's weights. Engines with different ones share no pages.
     fingerprint: str | None = field(default=None, kw_only=True)
-    #: Seconds that the engine's call or job may last, waiting included.
+    #: Seconds that the engine's call or job may last, including waiting.
     timeout: float = 5.0
     #: How pages are moved: "auto", "direct", "staged" or "bytes".
     mode: Mode = "auto"
-    #: Refuse to start without a node. Otherwise, everything is a miss until the node is there.
+    #: Whether to refuse to start without a node. If not, everything is a miss until there is one.
     required: bool = False
-    #: May a node that has stopped answering be ended, when only that makes sure that it writes nothing any more?
+    #: Whether to kill a node that has stopped answering if nothing else ensures that it no longer writes into memory.
     end_frozen_node: bool = True
-    #: Facts of the engine's identity, by name, that the adapter cannot read from the engine; read ones count first.
+    #: Facts of the engine's identity, by name, for use if the adapter cannot read them from the engine.
     facts: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    #: "unknown_weights": after a reset the engine shares with nobody until it is told its weights. "same_weights": resets change nothing; updates of the weights do.
+    #: "unknown_weights": after a reset, the engine shares nothing until it is told its weights. "same_weights": only
+    #: updates of the weights matter, not resets.
     on_reset: str = field(default=ON_RESET[0], kw_only=True)
 
 
-#: What every adapter's configuration may have.
+#: Keys that every adapter's configuration may have.
 COMMON_KEYS: Final = tuple(sorted(setting.name for setting in fields(EngineSettings)))
 
 
 def settings_in(options: Options, timeout_below: float) -> Given:
-    """The settings of every adapter among the options. Raises ``ValueError`` for bad values."""
+    """Reads the settings common to all adapters. Raises ``ValueError`` for bad values."""
     defaults = EngineSettings()
     return {
         "client_socket": options.text("client_socket"),

@@ -1,4 +1,4 @@
-"""A node that has stopped answering: it is waited for once, then everything is a miss at once, until it answers again."""
+"""Handles a node that stops answering: only one call waits for it; then all are misses at once until it answers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 
 from ..client import Client
 
-#: A silent node is asked in turns that last so long, with a rest between them.
+#: Timeout of a ping to a silent node, and pause between two pings.
 PING_SECONDS: Final = 0.5
 REST_SECONDS: Final = 0.05
 
 
 class Silence:
-    """Whether the node is silent. While it is, a thread asks it again and again. Threads may share it."""
+    """Whether the node is silent. While it is, a thread keeps pinging it. Threads may share this object."""
 
     def __init__(self, ended: Callable[[], None] = lambda: None) -> None:
-        """``ended`` is called by that thread when the node answers again. The silence ends without it when the node is gone, since everything is a miss at once then."""
+        """``ended`` is called by that thread when the node answers again, but not if the silence ends as it is gone."""
         self._ended = ended
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -29,7 +29,7 @@ class Silence:
         return self._thread is not None
 
     def begin(self, client: Client) -> None:
-        """The node of this client has let a call wait for all of its time."""
+        """Begins a silence, after the node of this client has let a call time out."""
         with self._lock:
             if self._thread is not None or self._is_closed.is_set():
                 return
@@ -37,7 +37,7 @@ class Silence:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, when the client is closed."""
+        """Ends the thread. Call it after closing the client."""
         self._is_closed.set()
         with self._lock:
             thread = self._thread

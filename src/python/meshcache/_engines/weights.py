@@ -1,4 +1,4 @@
-"""Which weights an engine computes with now: the fingerprint of its namespace, which changes when the weights do."""
+"""The weights that an engine computes with: the fingerprint of its namespace, which changes when the weights do."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import uuid
 from typing import Final
 
 _FINGERPRINT: Final = re.compile(r"[!-~]{1,128}")
-#: Begins the fingerprint of an engine that does not know its weights. Every such engine has another one after each reset.
+#: Prefix of the fingerprint of unknown weights. Every engine with unknown weights has a new one after each reset.
 _UNKNOWN: Final = "unknown-"
 
 
 def fingerprint_of(version: str) -> str:
-    """A version of the weights as a fingerprint: the text itself if it is a valid fingerprint, else a digest of it."""
+    """Converts a version of the weights to a fingerprint: the text itself if it is a valid one, else a digest of it."""
     if _FINGERPRINT.fullmatch(version) and not version.startswith(_UNKNOWN):
         return version
     return "sha256:" + hashlib.sha256(version.encode()).hexdigest()
@@ -28,13 +28,14 @@ def nobodys_fingerprint() -> str:
 class Weights:
     """The weights of one engine. Threads may share it.
 
-    The weights are known at first: by a fingerprint that the operator states, by the version that the engine names, or by the model's files. They are
-    unknown after a reset whose reason is not known, until the engine or the operator tells the version. An engine with unknown weights shares with
-    nobody: neither does it read pages from before, nor are its pages taken for those of other weights.
+    The weights are usually known at first, from a fingerprint that the operator states, the version that the engine
+    names, or the model's files. They become unknown after a reset for an unknown reason, until the engine or the
+    operator tells the version. With unknown weights, an engine shares nothing: it reads no earlier pages, and its own
+    are not mistaken for pages of other weights.
     """
 
     def __init__(self, fingerprint: str | None, *, are_fixed: bool = False) -> None:
-        """``fingerprint``: None if the model's name alone identifies the weights. ``are_fixed``: the operator states that no reset changes them."""
+        """``fingerprint``: None if the model's name identifies the weights. ``are_fixed``: resets never change them."""
         self._lock = threading.Lock()
         self._fingerprint = fingerprint
         #: Whether the operator states that no reset changes the weights.
@@ -43,12 +44,12 @@ class Weights:
 
     @property
     def fingerprint(self) -> str | None:
-        """What the engine's namespace has as its fingerprint now."""
+        """The fingerprint of the engine's namespace now."""
         return self._fingerprint
 
     @property
     def epoch(self) -> int:
-        """Counts the changes of the fingerprint: what was begun in another epoch must not be finished in this one."""
+        """Number of changes of the fingerprint. Work begun in one epoch must not be finished in another."""
         return self._epoch
 
     @property
@@ -57,7 +58,7 @@ class Weights:
         return not (self._fingerprint or "").startswith(_UNKNOWN)
 
     def reset(self) -> bool:
-        """The engine has dropped its own cache, and the reason is not known. Returns whether the fingerprint has changed."""
+        """Called when the engine dropped its cache for an unknown reason. Returns whether the fingerprint changed."""
         with self._lock:
             if self.are_fixed:
                 return False
@@ -65,12 +66,12 @@ class Weights:
             return True
 
     def forget(self) -> None:
-        """The weights change to unknown ones. What the operator states of resets does not concern this."""
+        """Changes to unknown weights, regardless of the operator's statement on resets."""
         with self._lock:
             self._change(nobodys_fingerprint())
 
     def told(self, version: str | None) -> bool:
-        """The engine or the operator tells the version of the weights; None: the model's name alone identifies them. Returns whether the fingerprint has changed."""
+        """Sets the version of the weights; None: the model's name identifies them. Returns whether it changed."""
         with self._lock:
             fingerprint = None if version is None else fingerprint_of(version)
             if fingerprint == self._fingerprint:

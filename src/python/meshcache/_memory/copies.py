@@ -1,4 +1,4 @@
-"""Copies of memory, and its first touch, that do not hold the interpreter's lock."""
+"""Copies and first touches of memory that do not hold the interpreter lock (GIL)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from .memory import Memory
 
-#: From this length on, the kernel is asked for huge pages: memory that is touched for the first time costs more than its copy otherwise.
+#: From this length on, huge pages are requested, because touching new memory would otherwise cost more than copying.
 _HUGE_BYTES: Final = 1 << 20
 _MADV_HUGEPAGE: Final = 14
 _MADV_POPULATE_READ: Final = 22
@@ -24,14 +24,14 @@ with contextlib.suppress(OSError, AttributeError):
 
 
 def bytes_at(address: int, length: int) -> bytes:
-    """A bytes object with what is at an address."""
+    """A bytes object with a copy of the memory at an address."""
     if length == 0:
         return b""
-    # Made without a value, and written before anybody else has it, as the interpreter allows.
+    # CPython allows writing to a bytes object that was created without a value, before any other code has it.
     made = cast(bytes, _make_bytes(None, length))
     target = Memory(made).address
     if length >= _HUGE_BYTES and _madvise is not None:
-        # The whole pages of the memory, which malloc has just handed out.
+        # The range has the whole pages of the memory, which malloc has just allocated.
         low = -(-target // mmap.PAGESIZE) * mmap.PAGESIZE
         high = (target + length) // mmap.PAGESIZE * mmap.PAGESIZE
         _madvise(low, high - low, _MADV_HUGEPAGE)
@@ -40,11 +40,11 @@ def bytes_at(address: int, length: int) -> bytes:
 
 
 def touch(address: int, length: int) -> None:
-    """Has the system provide memory, of at least 1 byte, at the expense of this process."""
+    """Touches memory, of at least 1 byte, so that the kernel allocates it and charges it to this process."""
     low = address // mmap.PAGESIZE * mmap.PAGESIZE
     if _madvise is not None and _madvise(low, address + length - low, _MADV_POPULATE_READ) == 0:
         return
-    # Before Linux 5.14: a byte of each page is read.
+    # Linux before 5.14 lacks that advice, so a byte of each page is read.
     view = memoryview((ctypes.c_char * length).from_address(address)).cast("B")
     view[:: mmap.PAGESIZE].tobytes()
     view[-1:].tobytes()

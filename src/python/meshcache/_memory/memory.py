@@ -1,4 +1,4 @@
-"""Memory of the caller: its address, and the file behind it."""
+"""The caller's memory: its address, and the file behind it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _release_buffer.restype = None
 
 
 class Memory:
-    """The bytes of an object with the buffer protocol, held for as long as this lives. Works for read-only objects too."""
+    """The bytes of an object with the buffer protocol, which may be read-only. Holds the buffer while it lives."""
 
     def __init__(self, owner: object) -> None:
         self._buffer = _PyBuffer()
@@ -64,7 +64,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Backing:
-    """A descriptor of the file behind memory, owned by whoever holds this, and where in the file the memory begins."""
+    """A descriptor of the file behind memory, owned by the holder of this object, and the memory's offset in it."""
 
     descriptor: int
     offset: int
@@ -73,7 +73,7 @@ class Backing:
 
 @dataclass(frozen=True)
 class Mapping:
-    """A stretch of a file that is mapped, shared."""
+    """A part of a file that is mapped as shared memory."""
 
     device: int
     inode: int
@@ -83,7 +83,7 @@ class Mapping:
 
 
 def mapping_of(address: int, length: int) -> Mapping | None:
-    """The file that all of this memory is a shared mapping of, from one offset on; None when there is none."""
+    """The mapping, if all of this memory is one contiguous shared mapping of a file; else None."""
     found: Mapping | None = None
     reached = address
     try:
@@ -127,7 +127,7 @@ def find_backing(memory: Memory) -> Backing | None:
 
 
 def _candidates(mapping: Mapping) -> list[str]:
-    """Names under which the file may be opened anew: descriptors of this process, its path, the mapping itself."""
+    """Names under which the file may be opened again: descriptors of this process, its path, and the mapping itself."""
     names: list[str] = []
     try:
         for entry in os.listdir("/proc/self/fd"):
@@ -161,5 +161,5 @@ def _open_backing(name: str, mapping: Mapping) -> Backing | None:
 
 
 def is_writable(descriptor: int) -> bool:
-    """Whether a descriptor was opened for reading and writing."""
+    """Whether a descriptor was opened for both reading and writing."""
     return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR

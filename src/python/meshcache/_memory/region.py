@@ -1,4 +1,4 @@
-"""Memory of the caller that pages are read into and written from."""
+"""The caller's memory that pages are read into and written from."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 
 from .memory import Backing, Memory
 
-#: Where regions without an address are, one after the other, when pieces are compared: above all real addresses.
+#: Distance of the stand-in addresses of regions without an address. They are above all real addresses.
 _NO_ADDRESS: Final = 1 << 64
-#: More than all addresses that a process can have.
+#: More than the addresses that a process can have.
 _ALL_ADDRESSES: Final = 1 << 62
 
 
 class Region:
-    """What `Client.register` returns. A piece of a page is `(region, offset, length)`."""
+    """Registered memory, returned by `Client.register`. A piece of a page is `(region, offset, length)`."""
 
     __slots__ = (
         "_mapping",
@@ -48,12 +48,12 @@ class Region:
         self.length = length
         #: Whether GET may write into it.
         self.writable = writable
-        #: How pages of it move now: "direct", "staged", "bytes" or, without a node, "none".
+        #: How its pages move now: "direct", "staged", "bytes" or, without a node, "none".
         self.mode = "none"
         self.backing = backing
         self._memory = memory
         self._mapping: mmap.mmap | None = None
-        #: Its address, or for a region without one a number that no address has.
+        #: Address of the region, or, if it has none, a unique number above all addresses.
         self.base = memory.address if memory is not None else _NO_ADDRESS * region_id
 
     def __repr__(self) -> str:
@@ -61,21 +61,21 @@ class Region:
 
     @property
     def registered(self) -> bool:
-        """False after `Client.unregister`, and when its file was cut short."""
+        """False after the region was released, e.g. by `Client.unregister`."""
         return self.client_id != 0
 
     @property
     def file_offset(self) -> int:
-        """Where in its file the region begins."""
+        """Offset of the region in its file."""
         return 0 if self.backing is None else self.backing.offset
 
     @property
     def file_length(self) -> int:
-        """Length of the region as the node knows it, from the start of the file on."""
+        """Length from the start of the file to the end of the region, as the node registers it."""
         return self.file_offset + self.length
 
     def hold(self) -> Memory | None:
-        """The memory, which stays valid for as long as the result is held. The file is mapped when nobody has done so."""
+        """The memory, which is valid while the caller holds the result. Maps the file if necessary; None on failure."""
         if self._memory is None and self.backing is not None:
             protection = mmap.PROT_READ | (mmap.PROT_WRITE if self.backing.writable else 0)
             with contextlib.suppress(OSError, ValueError):
@@ -84,7 +84,7 @@ class Region:
         return self._memory
 
     def is_cut_short(self) -> bool:
-        """Whether the file has become shorter than the region: its memory must not be touched any more."""
+        """Whether the file has become shorter than the region. If so, the memory must no longer be touched."""
         if self.backing is None:
             return False
         try:
@@ -93,7 +93,7 @@ class Region:
             return True
 
     def release(self) -> None:
-        """Lets go of memory and descriptor."""
+        """Releases memory and descriptor."""
         self.client_id = 0
         self.mode = "none"
         self._memory = None
@@ -104,7 +104,7 @@ class Region:
 
 
 def process_memory(client_id: int, region_id: int) -> Region:
-    """All memory of this process: what is at an address is at the same offset."""
+    """All memory of this process as a region, in which offsets are addresses."""
     everything = (ctypes.c_char * _ALL_ADDRESSES).from_address(0)
     region = Region(client_id, region_id, "process", _ALL_ADDRESSES, True, Memory(everything), None)
     region.mode = "staged"

@@ -14,7 +14,7 @@ _ALIGNMENT: Final = 64
 
 
 class Slot:
-    """Staging memory from `offset` on, taken for as long as anybody refers to this."""
+    """Staging memory from `offset` on. It is allocated while there are references to this object."""
 
     __slots__ = ("__weakref__", "offset")
 
@@ -23,9 +23,9 @@ class Slot:
 
 
 class Staging:
-    """Hands out slots of staging memory, first fit.
+    """Allocates slots of staging memory, first fit.
 
-    Nobody gives a slot back: it is free when nobody refers to it. So none is lost, wherever an exception ends a call.
+    A slot becomes free when it is no longer referenced, so none is lost, wherever an exception ends a call.
     """
 
     def __init__(self, descriptor: int, length: int) -> None:
@@ -38,12 +38,12 @@ class Staging:
         self.address = ctypes.addressof(self._pin)
         self.length = length
         self._lock = threading.Lock()
-        #: Begin and end of each slot. A reference removes itself when its slot is gone, in one step that no signal handler divides.
+        #: Start and end of each slot. A reference removes itself when its slot is gone, which no signal can interrupt.
         self._taken: dict[weakref.ref[Slot], tuple[int, int]] = {}
         self._closed = False
 
     def allocate(self, size: int) -> Slot | None:
-        """A slot, or None when there is no room now."""
+        """Allocates a slot; None if there is no room now."""
         size = max(_ALIGNMENT, -(-size // _ALIGNMENT) * _ALIGNMENT)
         with self._lock:
             begin = 0
@@ -62,14 +62,14 @@ class Staging:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that are in no slot."""
+        """Bytes that are not in any slot."""
         return self.length - sum(high - low for low, high in list(self._taken.values()))
 
     @property
     def closed(self) -> bool:
-        """Whether nobody gets a slot any more."""
+        """Whether no more slots are allocated."""
         return self._closed
 
     def close(self) -> None:
-        """The connection is lost: nobody gets a slot any more. The mapping goes with the last one who uses it."""
+        """Stops allocation after the connection is lost. The memory is unmapped when its last user is gone."""
         self._closed = True

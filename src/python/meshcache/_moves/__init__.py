@@ -1,1 +1,1 @@
-"""How pages get between the node and memory of this process: directly, through staging memory, on the socket."""
+"""Moving pages between the node and this process's memory: directly, through staging memory, or on the socket."""

@@ -1,4 +1,4 @@
-"""Moves pages on the socket, where nothing can be mapped."""
+"""Moves pages on the socket, for use when no memory can be mapped."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ..requests import Requests, Told
 from .slices import Limits, Slices
 from .staged import Span
 
-#: What is done with a page: its index and bytes, which belong to nobody else.
+#: Takes a page: its index, and its bytes, which the callee may keep.
 Visit = Callable[[int, memoryview], None]
 
-#: Bytes of pages in one request or answer, unless a single page is larger.
+#: Most bytes of pages in one request or answer, unless a single page is larger.
 _SLICE_BYTES: Final = 4 << 20
-#: Requests of one call that are under way at once: the node works on one while another is on its way.
+#: Requests of one call in flight at a time, so that the node works on one while another one is transferred.
 _UNDER_WAY_COUNT: Final = 2
-#: Bytes of the lengths that come with pages.
+#: Bytes of the length that comes with each page.
 _LENGTH_BYTES: Final = 4
-#: An expiry, and counts.
+#: Bytes of the expiry and of counts.
 _FIXED_BYTES: Final = 16
 
 
 class SocketPages:
     """Pages as bytes on the socket of one connection, in slices.
 
-    What is sent is sent from where it lies. What comes is received into memory of its own and copied once: an answer that
-    comes late must not be written into memory of the caller.
+    Pages are sent without a copy. Pages are received into separate memory and copied once, because a late answer must
+    not be written into the caller's memory.
     """
 
     def __init__(self, attachment: Attachment, requests: Requests) -> None:
@@ -40,7 +40,7 @@ class SocketPages:
         self._requests = requests
 
     def write(self, keys: Sequence[str], sources: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
-        """Sets pages from these places."""
+        """Sets pages from these sources. One result per page."""
         results = [False] * len(keys)
         hello = self._attachment.hello
         head_bytes = len(protocol.text16(told.pool)) + _FIXED_BYTES
@@ -79,7 +79,7 @@ class SocketPages:
         return results
 
     def read(self, keys: Sequence[str], targets: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
-        """Reads pages to these places."""
+        """Reads pages into these targets. One result per page."""
         results = [False] * len(keys)
         sizes = [sum(length for _, length in target) for target in targets]
 
@@ -103,7 +103,7 @@ class SocketPages:
         visit: Visit,
         sizes: Sequence[int] | None = None,
     ) -> None:
-        """Reads pages of any length; `visit` gets those that are there. `sizes`: those that are expected."""
+        """Reads pages of any length; `visit` gets the existing ones. `sizes` are the expected lengths, if known."""
         attachment = self._attachment
         slices = Slices(keys, sizes, attachment.page_bytes.get(told.pool, 0))
         under_way: deque[tuple[list[int], Call]] = deque()
@@ -130,7 +130,7 @@ class SocketPages:
         while True:
             while under_way and (slices.is_guessing or slices.is_empty or len(under_way) >= _UNDER_WAY_COUNT):
                 finish()
-                # An answer has much room: what did not fit is large.
+                # A page that did not fit must be large, as an answer has much room.
                 slices.ask_again(again, [_SLICE_BYTES] * len(again))
                 again.clear()
             indices, _ = slices.next(self._limits())
@@ -146,10 +146,10 @@ class SocketPages:
 
     def _limits(self) -> Limits:
         hello = self._attachment.hello
-        # Half of a body at most, so that keys and lengths have room beside the pages.
+        # Pages get at most half of a body, so that there is room for keys and lengths.
         return Limits(hello.max_keys, hello.max_body_bytes // 2, min(_SLICE_BYTES, hello.max_body_bytes // 2))
 
 
 def _view(address: int, length: int) -> memoryview:
-    """The bytes at an address; whoever has them keeps them there."""
+    """The bytes at an address. The caller must keep the memory alive."""
     return memoryview((ctypes.c_char * length).from_address(address)).cast("B")

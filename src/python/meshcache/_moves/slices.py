@@ -1,4 +1,4 @@
-"""Cuts the pages of one call into requests of a bounded size."""
+"""Splits the pages of one call into requests of bounded size."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-#: A page that changes its length again and again is asked for no more often than this.
+#: Most requests for a page whose length keeps changing.
 _ASKED_MAX_COUNT: Final = 4
-#: Pages of unknown length that are asked for in one request.
+#: Most pages of unknown length in one request.
 _UNKNOWN_MAX_COUNT: Final = 64
-#: Bytes of a request for each key, beside four for each character, and beside its keys.
+#: Bytes of a request per key, in addition to four per character; and bytes in addition to its keys.
 _KEY_BYTES: Final = 18
 _HEAD_BYTES: Final = 1024
 
 
 class Limits:
-    """What one request may have: keys, bytes of its body without pages, and bytes of pages."""
+    """Limits of one request: keys, bytes of its body without pages, and bytes of pages."""
 
     __slots__ = ("body_bytes", "bytes", "keys")
 
@@ -27,9 +27,9 @@ class Limits:
 
 
 class Slices:
-    """Pages that are still to be asked for, in the order of their keys.
+    """Pages that have yet to be requested, in the order of their keys.
 
-    Of a page whose length is not known, `guess` is taken to be it, until the node says how long it is.
+    The length of a page is assumed to be `guess` until it is known.
     """
 
     def __init__(self, keys: Sequence[str], sizes: Sequence[int] | None = None, guess: int = 0) -> None:
@@ -37,21 +37,21 @@ class Slices:
         self._left = deque(range(len(keys)))
         self._sizes = [0] * len(keys) if sizes is None else list(sizes)
         self._asked = [0] * len(keys)
-        #: The length of pages of which none is known; 0: nothing is.
+        #: Assumed length of pages whose length is unknown; 0: there is no guess.
         self.guess = guess
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are none left."""
+        """Whether no pages are left."""
         return not self._left
 
     @property
     def is_guessing(self) -> bool:
-        """Whether nothing is known of the next page's length, so that the answer to one request tells how to cut the others."""
+        """Whether the next page's length cannot even be guessed, so that an answer is needed to split the others."""
         return bool(self._left) and not self._sizes[self._left[0]] and not self.guess
 
     def next(self, limits: Limits) -> tuple[list[int], int]:
-        """The next pages to ask for, and their bytes: as many as the limits allow, or one. Empty when there are none left."""
+        """The next pages to request, and their total length: as many as the limits allow, but at least one if any."""
         indices: list[int] = []
         size = body = 0
         most = min(limits.keys, _UNKNOWN_MAX_COUNT) if self.is_guessing else limits.keys
@@ -68,7 +68,7 @@ class Slices:
         return indices, size
 
     def ask_again(self, indices: Sequence[int], lengths: Sequence[int]) -> None:
-        """These pages had no room; they have these lengths. They are asked for next."""
+        """Requests again, as the next ones, pages with these lengths that had no room in an answer."""
         for index, length in zip(reversed(indices), reversed(lengths)):
             self._asked[index] += 1
             if self._asked[index] < _ASKED_MAX_COUNT:

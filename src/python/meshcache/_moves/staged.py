@@ -1,4 +1,4 @@
-"""Moves pages through staging memory, which both sides map: the node copies on its side of it, and the client on its own."""
+"""Moves pages through staging memory, which both sides map. Each side copies between it and its own memory."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ..counters import Counters
 from ..requests import Requests, Told
 from .slices import Limits, Slices
 
-#: Address and length of a part of a page in memory of this process.
+#: Address and length of a part of a page in this process's memory.
 Span = tuple[int, int]
-#: What is done with a page that lies at this address: its index, address and length.
+#: Takes a page: its index, address and length. The memory is only valid during the call.
 Take = Callable[[int, int, int], None]
 
-#: Bytes of pages in one request, unless a single page is larger: what both sides copy stays in the cache of the processor.
+#: Most bytes of pages in one request, unless a single page is larger, so that they stay in the processor's cache.
 _SLICE_BYTES: Final = 4 << 20
-#: No call takes more than this part of the staging memory for one request, so that others find room.
+#: A request takes at most the staging memory divided by this, so that other calls find room.
 _SLICE_FRACTION: Final = 4
-#: Requests of one call that are under way at once.
+#: Requests of one call in flight at a time.
 _UNDER_WAY_COUNT: Final = 4
-#: How long a call waits at a time for slots of other calls.
+#: Length of one wait for slots of other calls.
 _PAUSE_SECONDS: Final = 0.001
 
 
@@ -44,15 +44,15 @@ class StagedPages:
         self._counters = counters
 
     def write(self, keys: Sequence[str], sources: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
-        """Sets pages from these places. None of them is longer than the staging memory."""
+        """Sets pages from these sources, none of which is longer than the staging memory."""
         return self._move(protocol.SET, keys, sources, told, deadline)
 
     def read(self, keys: Sequence[str], targets: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
-        """Reads pages to these places. None of them is longer than the staging memory."""
+        """Reads pages into these targets, none of which is longer than the staging memory."""
         return self._move(protocol.GET, keys, targets, told, deadline)
 
     def fetch(self, keys: Sequence[str], told: Told, deadline: float, take: Take) -> list[int]:
-        """Reads pages of any length: `take` gets each one that is there. Returns which pages are longer than the staging memory."""
+        """Reads pages of any length; `take` gets the existing ones. Returns indices of those that cannot be staged."""
         page_bytes = self._attachment.page_bytes
         slices = Slices(keys, guess=min(page_bytes.get(told.pool, 0), self._staging.length))
         too_long: list[int] = []
@@ -80,7 +80,7 @@ class StagedPages:
                 indices, size = slices.next(limits)
                 if not indices:
                     break
-                # A page whose length is not known gets all the room that a request may have.
+                # Pages of unknown length get all the room that a request may have.
                 room = size or limits.bytes
                 slot = call.allocate(room)
                 if slot is None:
@@ -146,9 +146,9 @@ class StagedPages:
 
 
 class _StagedCall:
-    """The requests of one call. Several are under way at once, so that copies run while the node works.
+    """The requests of one call. Several are in flight at a time, so that copies run while the node works.
 
-    When the call ends, a request that is not answered keeps its slot until it is, or the connection has ended.
+    After the call, an unanswered request keeps its slot until it is answered or the connection has ended.
     """
 
     def __init__(self, attachment: Attachment, staging: Staging, counters: Counters, deadline: float) -> None:
@@ -168,13 +168,13 @@ class _StagedCall:
             self._give_up()
 
     def allocate(self, size: int) -> Slot | None:
-        """A slot; None when there is none in time, or the connection is lost."""
+        """Allocates a slot; None if there is none in time, or the connection is lost."""
         connection, deadline = self._connection, self._deadline
         while len(self._under_way) >= _UNDER_WAY_COUNT:
             self._finish_first()
         while True:
             slot = self._staging.allocate(size)
-            # A slot that is free as the connection was lost may still be in use by the node.
+            # If the slot is free because the connection was lost, the node may still be using it.
             if connection.closed or self._staging.closed:
                 return None
             if slot is not None:
@@ -184,11 +184,11 @@ class _StagedCall:
             elif monotonic() >= deadline:
                 return None
             else:
-                # Slots of calls that were interrupted come back with answers that nobody else may read.
+                # Slots of interrupted calls become free with answers, which perhaps no other thread reads.
                 connection.pause(min(_PAUSE_SECONDS, deadline - monotonic()))
 
     def submit(self, type_: int, body: bytes, slot: Slot, finish: Callable[[Call], None]) -> bool:
-        """Sends a request whose pages lie in the slot; `finish` is called when it is answered. False: it could not be sent."""
+        """Sends a request whose pages are in the slot. `finish` is called with its answer. False if it was not sent."""
         call = self._connection.submit(type_, body, self._deadline, keep=slot)
         if call is None:
             return False
@@ -219,7 +219,7 @@ class _StagedCall:
 
 
 def _gather(address: int, parts: Sequence[Span]) -> None:
-    """Copies the parts of a page to where it lies in one piece."""
+    """Copies the parts of a page to contiguous memory."""
     for own, length in parts:
         ctypes.memmove(address, own, length)
         address += length

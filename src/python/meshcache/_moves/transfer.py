@@ -19,9 +19,7 @@ from .staged import Span, StagedPages
 
 
 class Transfer:
-    """Moves pages by the best way there is: the node itself, where it has mapped their memory; else through staging memory; where
-    there is none, on the socket.
-    """
+    """Moves pages by the node itself if it has mapped their memory, else through staging memory, else on the socket."""
 
     def __init__(self, link: Link, requests: Requests, counters: Counters) -> None:
         self._link = link
@@ -108,10 +106,10 @@ class Transfer:
         first: int = 0,
         refused: bytes | None = None,
     ) -> list[bool]:
-        """Moves the pages from `first` on, one for each key.
+        """Moves the pages from `first` on, one per key.
 
-        `refused`: what was before the keys of a request for them that the node has refused. This process has touched their memory since, and the
-        node is asked the same once more.
+        `refused` is the head of a request for them that the node has rejected because their memory was absent. This
+        process has touched the memory since, and sends the request once more.
         """
         connection = attachment.connection
         step = 16 * pages.pieces
@@ -135,7 +133,7 @@ class Transfer:
                 connection.wait(call, deadline)
         finally:
             try:
-                # Whatever ends the wait: the caller gets its memory back only when nothing touches it any more.
+                # However the wait ends, the caller gets its memory back only when the node no longer touches it.
                 if any(call.state != ANSWERED for call in under_way):
                     self._link.fence(attachment, under_way, deadline)
             finally:
@@ -154,14 +152,15 @@ class Transfer:
         moved = [index for index in range(len(keys)) if index not in again] if again else range(len(keys))
         self._count(type_, "direct", [results[index] for index in moved], [sizes[index] for index in moved])
         for low, high, asked in absent:
-            # The node does not pay for memory that nobody has touched.
+            # The node does not allocate untouched memory at its own expense.
             _touch(pages.pages[first + low : first + high])
             some = keys[low:high]
             results[low:high] = self._direct(attachment, type_, some, pages, told, deadline, first + low, asked)
         return results
 
     def _region_is_gone(self, attachment: Attachment, regions: set[Region], call: Call) -> None:
-        """The node has dropped a region. Whose file was cut short is not touched again; the others are registered anew."""
+        """Handles a region that the node has dropped. A region whose file was truncated is no longer used; otherwise
+        all regions are registered again on a new connection."""
         for region in regions:
             if call.status == protocol.REGION_GONE and region.is_cut_short():
                 attachment.drop_region(region)
@@ -178,7 +177,7 @@ class Transfer:
         told: Told,
         deadline: float,
     ) -> list[bool]:
-        """Moves pages between the node and memory that it cannot map: through staging memory, those that do not fit into it on the socket."""
+        """Moves pages in memory that the node cannot map: through staging memory, or on the socket if too long."""
         sizes = [sum(length for _, length in page) for page in pages]
         staging = self._link.staging(attachment, deadline)
         longest = 0 if staging is None else min(staging.length, attachment.hello.max_page_bytes)
@@ -216,11 +215,11 @@ class Transfer:
 
 
 def _touch(pages: Sequence[Sequence[Piece]]) -> None:
-    """Has the system provide the memory of pages at the expense of this process."""
+    """Touches the memory of pages, so that the kernel charges it to this process."""
     for page in pages:
         for region, offset, length in page:
             memory = region.hold()
-            # Reading behind the end of a file that was cut short ends the process.
+            # Reading past the end of a truncated file would crash the process.
             if memory is None or region.is_cut_short():
                 continue
             touch(memory.address + offset, length)

@@ -1,1 +1,1 @@
-"""What a client and its node say to each other: frames, one connection, and whether the node process still lives."""
+"""Communication between a client and its node: frames, connections, and the state of the node process."""

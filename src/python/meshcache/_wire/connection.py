@@ -1,4 +1,4 @@
-"""One connection to a node: requests of many threads, answers in any order."""
+"""A connection to a node: requests from many threads, answers in any order."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ PENDING: Final = 0
 ANSWERED: Final = 1
 LOST: Final = 2
 
-#: How long one wait for the socket lasts at most, so that a thread sees that another one has given the connection up.
+#: Longest single wait for the socket, so that a thread notices when another one has given up the connection.
 _SLICE_SECONDS: Final = 0.1
-#: After this long, many slices, whoever still seems to use a closed connection was interrupted.
+#: A thread that still seems to use a closed connection after this time was interrupted.
 _INTERRUPTED_SECONDS: Final = 5.0
-#: An answer that takes longer than this is overdue, and a PING is answered within this.
+#: An answer that takes longer than this is overdue; the node is then given _PROBE_SECONDS to answer a PING.
 _OVERDUE_SECONDS: Final = 0.25
 _PROBE_SECONDS: Final = 0.05
-#: Pieces of memory that one call of the kernel sends at most; it takes 1,024.
+#: Most pieces of memory sent in one system call; the kernel allows 1,024.
 _PARTS_AT_ONCE: Final = 256
-#: A node that has said nothing for this long, with a request overdue, is taken to be frozen.
+#: A node that sends nothing for this long, although a request is waiting, counts as frozen.
 _SILENCE_SECONDS: Final = 1.0
 
 
 def _node_milliseconds(left: float) -> int:
-    """The time of a request: the node ends it a little earlier than the caller does, so that its answer is here in time."""
+    """The time limit for the node. It ends a little before the caller's deadline, so that answers arrive in time."""
     left_ms = int(min(left * 1000, 0xFFFFFFF))
     return max(1, min(left_ms - 1, left_ms * 9 // 10))
 
 
 class Call:
-    """A request under way. Only the thread that made it waits for it."""
+    """A request in progress. Only the thread that made it waits for it."""
 
     __slots__ = ("abandoned", "body", "keep", "request_id", "sent_at", "state", "status", "type", "waiting", "wake")
 
     def __init__(self, type_: int, keep: object = None) -> None:
         self.type = type_
-        #: What must live until this is answered, or lost.
+        #: Object that must live until this call is answered or lost.
         self.keep = keep
         self.state = PENDING
         self.status = 0
@@ -59,7 +59,7 @@ class Call:
         self.wake.acquire()
 
     def signal(self) -> None:
-        """Lets the thread that waits for this look again; more than once is once."""
+        """Wakes the thread that waits for this call. Repeated signals count as one."""
         with contextlib.suppress(RuntimeError):
             self.wake.release()
 
@@ -67,14 +67,14 @@ class Call:
 class Connection:
     """Requests and answers over a connected socket, which it owns.
 
-    There is no thread that only reads: of the threads that wait, one has the read role, and hands the others their answers.
-    When it has its own answer, it wakes another one, which takes the role over.
+    There is no dedicated reader thread: one of the waiting threads has the read role and hands the others their
+    answers. When it has its own answer, it wakes another waiting thread, which takes over the role.
     """
 
     def __init__(self, sock: socket.socket, notify: Callable[[], None]) -> None:
         sock.setblocking(False)
         self._sock = sock
-        #: Called when the thread in the background should look: the connection is lost, or a call was abandoned.
+        #: Called when the background thread has something to do: the connection is lost, or a call was abandoned.
         self._notify = notify
         self._lock = threading.Lock()
         self._send_lock = threading.Lock()
@@ -92,15 +92,15 @@ class Connection:
         self._heard_at = monotonic()
         self.closed = False
         self.reason = ""
-        #: The node has ended the connection, or the kernel for it.
+        #: Whether the node, or the kernel on its behalf, has ended the connection.
         self.ended_by_node = False
-        #: The node is taken to be frozen: requests are refused until it says something.
+        #: Whether the node counts as frozen. If so, requests are refused until it sends something.
         self.silent = False
         self._is_draining = False
-        #: Requests say when they were asked: the node knows what that means, and reads the same clock.
+        #: Whether requests carry the time of their call, because the node supports that and reads the same clock.
         self.says_instants = False
         self._fingerprints: list[str | None] = []
-        #: The last PING that asked whether the node answers.
+        #: The last PING sent to find out whether the node answers.
         self._probe: Call | None = None
 
     def fileno(self) -> int:
@@ -108,28 +108,28 @@ class Connection:
         return self._sock.fileno()
 
     def listen(self) -> None:
-        """Takes what the node has said unasked, when no call is under way: no other thread reads then."""
+        """Reads unsolicited messages if no call is in progress, as no other thread reads then."""
         if not self._pending:
             self._read(lambda: self._read_until(None, 0.0, to_end=True))
 
     @property
     def has_fingerprints(self) -> bool:
-        """Whether the node has told a fingerprint that nobody has taken."""
+        """Whether the node has sent fingerprints that were not taken yet."""
         return len(self._fingerprints) > 0
 
     def take_fingerprints(self) -> list[str | None]:
-        """The fingerprints that the node has told since the last call, oldest first; None: none."""
+        """Takes the fingerprints that the node has sent since the last call, oldest first. None: no fingerprint."""
         with self._lock:
             told, self._fingerprints = self._fingerprints, []
         return told
 
     @property
     def abandoned(self) -> int:
-        """Requests whose answers nobody waits for any more."""
+        """Number of requests in progress that no thread waits for."""
         return self._abandoned
 
     def set_limits(self, max_in_flight: int, max_body_bytes: int) -> None:
-        """What the node has said in its answer to HELLO."""
+        """Applies limits from the node's answer to HELLO."""
         self._max_in_flight = max_in_flight
         self._receiver.max_body_bytes = max_body_bytes
 
@@ -142,10 +142,10 @@ class Connection:
         keep: object = None,
         pages: Sequence[memoryview] = (),
     ) -> Call | None:
-        """Sends a request. None: nothing that a node could act on was sent.
+        """Sends a request. None means that nothing was sent that a node could act on.
 
-        `under_way` has the call from before the first byte is sent, whatever interrupts this, and the call has what it keeps.
-        `pages`, of bytes, are the end of the body, and are sent from where they lie.
+        The call is in `under_way`, and refers to `keep`, before the first byte is sent, whatever interrupts this.
+        `pages` are views of bytes that are the end of the body; they are sent without a copy.
         """
         call = Call(type_, keep)
         try:
@@ -171,12 +171,12 @@ class Connection:
             return None
         except BaseException:
             if call.request_id > 0:
-                # Whether it was sent is not known: it may never be answered.
+                # It is unknown whether the request was sent, so it may never be answered.
                 self.fail("interrupted")
             raise
 
     def wait(self, call: Call, deadline: float) -> bool:
-        """Waits for a call; True when it is answered. False: its time is over, or the connection is (its state is LOST)."""
+        """Waits for a call; True if it is answered. False on a timeout, or if the connection is lost (state LOST)."""
         call.waiting = True
         try:
             while call.state == PENDING:
@@ -196,7 +196,7 @@ class Connection:
         return call.state == ANSWERED
 
     def is_answering(self) -> bool:
-        """Whether the node answers. Where an answer is overdue it is asked by a PING, which waits for nothing in the node."""
+        """Whether the node answers. If an answer is overdue, a PING is sent, which the node answers without waiting."""
         with self._lock:
             if self.closed or self.silent:
                 return False
@@ -215,17 +215,17 @@ class Connection:
         return False
 
     def cancel(self, call: Call, deadline: float) -> None:
-        """Tells the node to end a request as soon as it can."""
+        """Asks the node to end a request as soon as it can."""
         self.tell(protocol.CANCEL, protocol.number_body(call.request_id), deadline)
 
     def tell(self, type_: int, body: bytes, deadline: float) -> bool:
-        """Sends what has no answer. False: nothing that a node could act on was sent."""
+        """Sends a message that has no answer. False means that nothing was sent that a node could act on."""
         with self._lock:
             request_id = self._take_id()
         return self._send(protocol.frame(type_, request_id, 0, body), deadline)
 
     def abandon(self, call: Call) -> None:
-        """Nobody waits for this call any more; whoever reads next takes its answer."""
+        """Stops waiting for a call. The next reader takes its answer."""
         with self._lock:
             is_pending = call.state == PENDING and not call.abandoned
             if is_pending:
@@ -235,22 +235,22 @@ class Connection:
             self._notify()
 
     def pause(self, seconds: float) -> None:
-        """Waits for an answer to any call, when no other thread reads, but no longer than this."""
+        """Waits for an answer to any call, or just sleeps if another thread reads; at most `seconds`."""
 
         def read() -> None:
             self._read_poll.poll(max(0.0, seconds) * 1000)
-            # What is there now, and no more.
+            # Only data that has already arrived is read.
             self._read_until(None, 0.0, to_end=True)
 
         if not self._read(read):
             sleep(max(0.0, seconds))
 
     def serve(self, seconds: float) -> None:
-        """Takes answers that nobody waits for, when no other thread reads."""
+        """Reads answers to abandoned calls, if no other thread reads."""
         self._read(lambda: self._read_until(None, monotonic() + seconds))
 
     def read_to_end(self) -> None:
-        """The node has closed: takes what it has said before that, and fails."""
+        """Reads what the node sent before it closed the connection, then fails."""
         if not self._read_role.acquire(timeout=_SLICE_SECONDS):
             return
         try:
@@ -260,7 +260,7 @@ class Connection:
             self._promote()
 
     def drain(self, deadline: float) -> None:
-        """Takes no more requests, and waits until those under way have been cancelled."""
+        """Refuses new requests, cancels those in progress, and waits until they have ended."""
         with self._lock:
             self._is_draining = True
             calls = list(self._pending.values())
@@ -271,7 +271,7 @@ class Connection:
             self.wait(fence, deadline)
 
     def fail(self, reason: str, *, ended_by_node: bool = False) -> None:
-        """Ends the connection. All calls are lost: of what the node does with them nothing is known."""
+        """Ends the connection. All calls are lost, and it is unknown what the node does with them."""
         with self._lock:
             self.ended_by_node |= ended_by_node
             if self.closed:
@@ -287,13 +287,13 @@ class Connection:
                 call.keep = None
         for call in lost:
             call.signal()
-        # The node sees the end, ends what is under way, and closes: see finish().
+        # The node sees the shutdown, ends the requests in progress, and closes its side; see finish().
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
         self._notify()
 
     def finish(self, deadline: float) -> bool:
-        """After fail(): waits until the node has closed its side too, and lets go of the socket then. False: it has not yet."""
+        """After fail(): waits until the node has closed its side, then closes the socket. False if it has not yet."""
         with self._last_use():
             while not self.ended_by_node:
                 left = deadline - monotonic()
@@ -311,13 +311,13 @@ class Connection:
             return True
 
     def discard(self) -> None:
-        """After fail(): lets go of the socket, whether the node has closed its side or not."""
+        """After fail(): closes the socket, whether or not the node has closed its side."""
         with self._last_use():
             self._sock.close()
 
     @contextlib.contextmanager
     def _last_use(self) -> Iterator[None]:
-        """After fail(): waits until nobody reads or sends, except those who were interrupted as they began to."""
+        """After fail(): waits until no thread reads or sends, except threads that were interrupted as they began to."""
         if not self._read_role.acquire(timeout=_INTERRUPTED_SECONDS):
             self._read_role = threading.Lock()
             self._read_role.acquire()
@@ -331,7 +331,7 @@ class Connection:
             self._read_role.release()
 
     def close_after_fork(self) -> None:
-        """In a child process: lets go of its copy, and leaves the connection to the parent."""
+        """Closes the child process's copy of the socket, and leaves the connection to the parent."""
         self.closed = True
         self._sock.close()
 
@@ -346,7 +346,7 @@ class Connection:
             return True
 
     def _wait_for_room(self, deadline: float) -> bool:
-        """False: the deadline is over, or the connection is, or the node is silent."""
+        """Waits until another request may be in flight. False on a timeout, a lost connection or a silent node."""
         ticket = Call(0)
         with self._lock:
             if self.closed or self.silent or self._is_draining:
@@ -360,12 +360,12 @@ class Connection:
             with contextlib.suppress(ValueError):
                 self._room.remove(ticket)
                 return False
-            # It was given room in this moment: somebody else can use that.
+            # The ticket was granted at this very moment, so another waiter can use it.
             self._give_room()
         return False
 
     def _give_room(self) -> None:
-        """With the lock: one request less is in flight."""
+        """Grants a waiter a place in flight. The caller holds the lock."""
         if self._room:
             ticket = self._room.popleft()
             ticket.state = ANSWERED
@@ -384,7 +384,7 @@ class Connection:
             self._give_room()
 
     def _send(self, data: bytes, deadline: float, pages: Sequence[memoryview] = ()) -> bool:
-        """Sends all of it or, without harm, nothing; the connection ends when there is no other way."""
+        """Sends all of it, or nothing that matters; if part of it was sent, the connection ends."""
         left = deadline - monotonic()
         try:
             if not self._send_lock.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
@@ -397,12 +397,12 @@ class Connection:
             self.fail(str(error), ended_by_node=True)
             return False
         except BaseException:
-            # What was sent is not known, nor whether the lock is given back.
+            # It is unknown what was sent, and whether the lock was released.
             self.fail("interrupted")
             raise
 
     def _send_all(self, parts: list[memoryview], deadline: float) -> bool:
-        """With the lock for sending."""
+        """Sends all parts. The caller holds the send lock."""
         if self.closed:
             return False
         has_begun = False
@@ -429,20 +429,20 @@ class Connection:
         return True
 
     def _wait_to_send(self, seconds: float) -> None:
-        """Waits for room in the socket. A node may take nothing before its answers are taken, so they are when nobody else does."""
+        """Waits for room in the socket. Reads answers meanwhile, as the node may not read requests until then."""
 
         def read() -> None:
             poll = select.poll()
             poll.register(self._sock, select.POLLIN | select.POLLOUT)
             poll.poll(seconds * 1000)
-            # What is there now, and no more.
+            # Only data that has already arrived is read.
             self._read_until(None, 0.0, to_end=True)
 
         if not self._read(read):
             self._write_poll.poll(seconds * 1000)
 
     def _read(self, read: Callable[[], None], promotes: bool = True) -> bool:
-        """Takes the read role and reads. False: another thread has it."""
+        """Takes the read role and reads. False if another thread has it."""
         try:
             if not self._read_role.acquire(blocking=False):
                 return False
@@ -453,13 +453,13 @@ class Connection:
                 if promotes:
                     self._promote()
         except BaseException:
-            # The role may have been taken just before the interruption, and would not be given back.
+            # The role may have been taken just before the interruption, and would never be released.
             self.fail("interrupted")
             raise
         return True
 
     def _read_until(self, call: Call | None, deadline: float, to_end: bool = False) -> None:
-        """With the read role: hands out answers until the call has ended or its time is over."""
+        """Hands out answers until the call has ended or its time is over. The caller has the read role."""
         try:
             while not self.closed and (to_end or (self._abandoned > 0 if call is None else call.state == PENDING)):
                 left = deadline - monotonic()
@@ -482,7 +482,7 @@ class Connection:
         except Violation as violation:
             self.fail(f"the node does not keep to the protocol: {violation}")
         except BaseException:
-            # Part of an answer may be lost with this.
+            # Part of an answer may be lost.
             self.fail("interrupted")
             raise
 
@@ -513,7 +513,7 @@ class Connection:
         call.signal()
 
     def _promote(self) -> None:
-        """Wakes a thread that waits, when nobody reads."""
+        """Wakes a waiting thread if no thread reads."""
         if not (self._pending or self._room) or self._read_role.locked():
             return
         with self._lock:
@@ -535,7 +535,7 @@ class Connection:
             self._notify()
 
     def _silent_seconds(self) -> float:
-        """With the lock: for how long the node has said nothing while a request waits for its answer; 0: none does."""
+        """How long the node has sent nothing while a request waits; 0 if none waits. The caller holds the lock."""
         oldest = next(iter(self._pending.values()), None)
         if oldest is None or oldest.sent_at == 0:
             return 0.0

@@ -1,4 +1,4 @@
-"""The time of a call."""
+"""The deadline of a call."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from time import monotonic
 
 
 class Deadline(float):
-    """When the time of a call is over, by the monotonic clock; it knows when the call was made."""
+    """The end of a call's time by the monotonic clock, in seconds. `asked` is the time at which the call was made."""
 
     asked: float
 
     def __new__(cls, seconds: float) -> Deadline:
-        """The deadline of a call that is made now and may take so long."""
+        """The deadline of a call that is made now and may take this many seconds."""
         asked = monotonic()
         deadline = super().__new__(cls, asked + seconds)
         deadline.asked = asked

@@ -1,4 +1,4 @@
-"""Calls that run into their deadline leave a line in the log of the engine, which would otherwise see nothing but misses."""
+"""Logs calls that run into their deadline; otherwise, an engine's log would show only misses."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ..settings import Settings
 if TYPE_CHECKING:
     from ..client import Client
 
-#: The node itself ends a request when nine tenths of its time are over: a call that lasted for so long has run into its deadline.
+#: A call has run into its deadline after nine tenths of its time, because the node itself ends requests then.
 _SHARE: Final = 0.9
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class LateCalls:
-    """One WARNING in 30 seconds for each kind of call, with the number of keys and the time."""
+    """Logs at most one WARNING in 30 seconds for each kind of call, with the number of keys and the time."""
 
     def __init__(self, settings: Settings) -> None:
         self._timeout = settings.timeout
         self._complaints = Complaints(settings.logger)
 
     def check(self, name: str, keys: int | None, timeout: float | None, seconds: float) -> None:
-        """Logs the call if it has lasted for its whole time."""
+        """Logs the call if it has used up its time."""
         allowed = self._timeout if timeout is None else timeout
         if seconds < _SHARE * allowed:
             return
@@ -39,7 +39,7 @@ class LateCalls:
 
 
 def watched(method: _Method) -> _Method:
-    """A method of the client whose calls are told to its `LateCalls`. Its first argument, if any, are keys; `timeout` is a keyword."""
+    """Reports calls of a client method to `LateCalls`. Its first argument, if any, is keys; `timeout` is a keyword."""
     name = method.__name__
 
     @functools.wraps(method)

@@ -1,4 +1,4 @@
-"""Whose pages a client sees."""
+"""The namespace of a client's pages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Namespace:
-    """What must be equal for two clients to share pages. None leaves a part out.
+    """Parts that must be equal for two clients to share pages. None leaves a part out.
 
-    `fingerprint` is the identity of the model's weights, such as a digest: clients that state different ones share no pages.
-    With `is_mla` every tensor-parallel rank has the same pages, and `tp_rank` does not count. `computed` is not compared: with it, writes that
-    do not state `named` have keys that are computed from the content, and a content that is there already is kept.
+    `fingerprint` identifies the model's weights, e.g. by a digest: clients with different ones share no pages. With
+    `is_mla`, every tensor-parallel rank has the same pages, and `tp_rank` does not count. `computed` is not compared:
+    if set, writes without `named` have keys that are computed from the content, and existing content is kept.
     """
 
     model: str | None = None
@@ -46,7 +46,7 @@ class Namespace:
 
     @classmethod
     def of(cls, given: Namespace | Mapping[str, Any] | None) -> Namespace | None:
-        """A namespace as it is given: a mapping has the names of the fields; `model_name` and `is_mla_model` are taken, too. Raises TypeError."""
+        """Converts a mapping of fields; the names `model_name` and `is_mla_model` are accepted. Raises TypeError."""
         if given is None or isinstance(given, cls):
             return given
         if not isinstance(given, Mapping):
@@ -63,6 +63,6 @@ class Namespace:
         return cls(**parts)
 
 
-#: What a node takes as a fingerprint; an empty one is none.
+#: Fingerprints that a node accepts. An empty one means none.
 _FINGERPRINT = re.compile(r"[!-~]{1,128}")
 _OTHER_NAMES = {"model_name": "model", "is_mla_model": "is_mla"}

@@ -1,4 +1,4 @@
-"""The process at the other end of the socket, which can be watched and, when it is frozen, ended."""
+"""The process at the other end of the socket, which can be watched and, if it is frozen, killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PEER_CREDENTIALS: Final = struct.Struct("=iII")
 
 
 class NodeProcess:
-    """Holds a pidfd: a name of the process that stays right when its number is given to another one."""
+    """Holds a pidfd, which refers to the same process even if its PID is reused."""
 
     def __init__(self, pid: int, pidfd: int) -> None:
         self.pid = pid
@@ -23,13 +23,13 @@ class NodeProcess:
 
     @classmethod
     def behind(cls, sock: socket.socket) -> NodeProcess | None:
-        """The process that the kernel names as the other end; None when it is out of sight, or this process itself."""
+        """The process that the kernel reports as the peer; None if it is not visible, or is this process itself."""
         if sys.platform != "linux":
             return None
         try:
             credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
             pid: int = _PEER_CREDENTIALS.unpack(credentials)[0]
-            # A process of another PID namespace has the number 0.
+            # A process that is not visible in this PID namespace has the PID 0.
             return cls(pid, os.pidfd_open(pid)) if pid > 0 and pid != os.getpid() else None
         except OSError:
             return None
@@ -39,8 +39,8 @@ class NodeProcess:
             os.close(self._pidfd)
 
     def is_called(self, process_id: int) -> bool:
-        """Whether this is its number in its own PID namespace. Whoever made the socket need not be the node: with socket
-        activation it is systemd."""
+        """Whether this is the process's PID in its own PID namespace. The creator of the socket need not be the node:
+        with socket activation it is systemd."""
         try:
             with open(f"/proc/{self.pid}/status", encoding="utf-8", errors="replace") as lines:
                 for line in lines:
@@ -52,7 +52,7 @@ class NodeProcess:
 
     @property
     def may_be_ended(self) -> bool:
-        """Whether this process may send it SIGKILL."""
+        """Whether this process may send SIGKILL to it."""
         if sys.platform != "linux":
             return False
         try:
@@ -63,21 +63,21 @@ class NodeProcess:
 
     @property
     def shares_numbers(self) -> bool:
-        """Whether it sees this process under the number that this process has for itself."""
+        """Whether both processes are in the same PID namespace, so that PIDs mean the same to both."""
         try:
             return os.stat(f"/proc/{self.pid}/ns/pid").st_ino == os.stat("/proc/self/ns/pid").st_ino
         except OSError:
             return False
 
     def wait(self, seconds: float) -> bool:
-        """Waits for its end; True when it has ended, and the kernel has taken its memory and its devices back."""
-        # One for each call: a poll object is for one thread at a time.
+        """Waits for its end. True if it has ended, and the kernel has released its memory and devices."""
+        # Each call has its own poll object, as only one thread at a time may use one.
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
     def end(self) -> None:
-        """Sends SIGKILL, which a stopped process obeys too."""
+        """Sends SIGKILL, which also ends a stopped process."""
         if sys.platform == "linux":
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The bytes of the client socket: src/clients/wire/PROTOCOL.md of the project, version 1."""
+"""The protocol of the client socket, version 1. See src/clients/wire/PROTOCOL.md of the project."""
 
 from __future__ import annotations
 
@@ -103,17 +103,17 @@ _HELLO_FIELDS: Final = (
 _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
-#: Where a node has pages, by the numbers of EVENTS.
+#: Tiers of a node, by their numbers in EVENTS; None: the page is gone.
 _TIERS: Final[tuple[Literal["memory", "disk"] | None, ...]] = (None, "memory", "disk")
 
 
 class Violation(Exception):
-    """The node has sent what the protocol does not allow."""
+    """The node has violated the protocol."""
 
 
 @dataclass(frozen=True)
 class Hello:
-    """What a node says of itself in its answer to HELLO."""
+    """A node's answer to HELLO."""
 
     version: int
     capabilities: int
@@ -127,7 +127,7 @@ class Hello:
     max_staging_bytes: int
     node_id: str
     package_version: str
-    #: What the node's monotonic clock reads, in seconds; None: the client has not asked.
+    #: Reading of the node's monotonic clock in seconds; None: the client did not ask for it.
     instant: float | None = None
 
 
@@ -138,16 +138,15 @@ class EventsAnswer:
     kind: int
     position: str
     at_ms: int
-    #: Index of the pool in the request, where the node has the pages now, and their keys.
+    #: Each group is the index of a pool in the request, the tier that has the pages now (None: gone), and their keys.
     groups: list[tuple[int, Literal["memory", "disk"] | None, list[str]]]
 
 
 def frame(
     type_: int, request_id: int, deadline_ms: int, body: bytes, page_bytes: int = 0, asked: float | None = None
 ) -> bytes:
-    """A request with its header. `page_bytes`: those of pages that follow, as the end of the body. `asked`: when the call was made, by
-    the monotonic clock; its deadline counts from then.
-    """
+    """A request with its header. `page_bytes` is the length of the pages that follow as the end of the body. `asked` is
+    the monotonic time of the call, from which the deadline counts; default: the time at which the node reads it."""
     size = len(body) + page_bytes
     if asked is None:
         return HEADER.pack(size, type_, 0, request_id, deadline_ms) + body
@@ -156,7 +155,7 @@ def frame(
 
 
 def text16(text: str) -> bytes:
-    """A string with its length; a ValueError when it has more than 65,535 bytes."""
+    """Encodes a string with its length. Raises ValueError if it has more than 65,535 bytes."""
     data = text.encode()
     if len(data) > MAX_TEXT_BYTES:
         raise ValueError(f"a string of {len(data)} bytes is too long: at most {MAX_TEXT_BYTES} are allowed")
@@ -175,7 +174,7 @@ def _numbers(kind: str, values: Sequence[int]) -> bytes:
 
 
 def encode_keys(keys: Sequence[str]) -> bytes:
-    """Keys as requests have them."""
+    """Encodes keys for a request. Raises ValueError if one has more than 65,535 bytes."""
     joined = "".join(keys)
     if joined.isascii():
         lengths = list(map(len, keys))
@@ -191,12 +190,12 @@ def encode_keys(keys: Sequence[str]) -> bytes:
 
 
 def encode_pieces(flat: Sequence[int]) -> bytes:
-    """Pieces as GET and SET have them. `flat` has two numbers a piece: its offset, and length + (region id << 32)."""
+    """Encodes the pieces of GET and SET. `flat` has two numbers per piece: offset, and length + (region id << 32)."""
     return _numbers("Q", flat)
 
 
 def encode_lengths(lengths: Sequence[int]) -> bytes:
-    """Lengths of pages as SET_BYTES has them."""
+    """Encodes the lengths of the pages of SET_BYTES."""
     return struct.pack(f"<{len(lengths)}I", *lengths)
 
 
@@ -207,9 +206,8 @@ def hello_body(
     compares_clocks: bool = False,
     token: str | None = None,
 ) -> bytes:
-    """HELLO of a client. One with a namespace of its own is told when another fingerprint is meant for it. `compares_clocks`: it is told
-    what the node's monotonic clock reads. `token`: shows which user of the node the client is.
-    """
+    """Body of HELLO. A client with a namespace of its own receives fingerprint notices. With `compares_clocks`, the
+    answer has the reading of the node's monotonic clock. `token` identifies the client as a user of the node."""
     fingerprint = (namespace.fingerprint or None) if namespace is not None else None
     flags = (namespace is not None) | (fingerprint is not None) << 1 | (namespace is not None) << 2
     flags |= compares_clocks << 3 | (token is not None) << 4
@@ -226,12 +224,12 @@ def hello_body(
 
 
 def fingerprint_body(client: str, fingerprint: str | None) -> bytes:
-    """FINGERPRINT: what the attached clients of this name are told."""
+    """Body of FINGERPRINT, which attached clients with this name are told."""
     return text16(client) + text16(fingerprint or "")
 
 
 def decode_fingerprint_notice(body: bytes) -> str | None:
-    """The fingerprint that the node tells; None: none. Raises Violation."""
+    """Decodes the fingerprint that the node sends; None means no fingerprint. Raises Violation."""
     try:
         (length,) = struct.unpack_from("<H", body)
         text = body[2:].decode("ascii")
@@ -243,81 +241,80 @@ def decode_fingerprint_notice(body: bytes) -> str | None:
 
 
 def file_body(region_id: int, writable: bool, length: int, process_id: int, descriptor: int) -> bytes:
-    """FILE: a region that the node opens under /proc."""
+    """Body of FILE, a region that the node opens under /proc."""
     return struct.pack("<IIQII", region_id, writable, length, process_id, descriptor)
 
 
 def number_body(number: int) -> bytes:
-    """UNREGION with a region id; FENCE and CANCEL with a request id."""
+    """Body of UNREGION (a region id), and of FENCE and CANCEL (a request id)."""
     return number.to_bytes(4, "little")
 
 
 def exists_head(pool: str, suffixes: Sequence[str], per_key: bool, uncounted: bool = False) -> bytes:
-    """EXISTS before its keys. `uncounted`: LOOKUPS states what came of it."""
+    """Head of EXISTS, before its keys. With `uncounted`, the client reports the lookup in LOOKUPS."""
     return text16(pool) + bytes((per_key | uncounted << 1, len(suffixes))) + b"".join(map(text16, suffixes))
 
 
 def lookups_body(asked: int, found: int) -> bytes:
-    """LOOKUPS."""
+    """Body of LOOKUPS."""
     return struct.pack("<QQ", asked, found)
 
 
 def flags_of(
     named: bool, hint: int = 0, continues: bool = False, expires_in_ms: int | None = None, priority: int = 0
 ) -> bytes:
-    """The flags of GET, SET, GET_BYTES and SET_BYTES, and the expiry that follows them. `continues`: with the request of the
-    client's last one of these.
-    """
+    """Flags of GET, SET, GET_BYTES and SET_BYTES, and the expiry that follows them. `continues`: the request continues
+    the call of the client's previous request of these types."""
     flags = named | hint << 1 | continues << 3 | priority << 5
     return bytes((flags,)) if expires_in_ms is None else struct.pack("<BQ", flags | 1 << 4, expires_in_ms)
 
 
 def transfer_head(pool: str, flags: bytes, pieces: int) -> bytes:
-    """GET and SET before their keys; the pieces follow them."""
+    """Head of GET and SET, before their keys. The pieces follow the keys."""
     return text16(pool) + flags + bytes((pieces,))
 
 
 def bytes_head(pool: str, flags: bytes = b"\0") -> bytes:
-    """GET_BYTES and SET_BYTES before their keys."""
+    """Head of GET_BYTES and SET_BYTES, before their keys."""
     return text16(pool) + flags
 
 
 def staged_head(pool: str, flags: bytes, offset: int, room: int) -> bytes:
-    """GET_STAGED before its keys: `room` bytes of the staging memory are for the pages, from `offset` on."""
+    """Head of GET_STAGED, before its keys. The pages go to `room` bytes of the staging memory, from `offset` on."""
     return text16(pool) + flags + struct.pack("<QI", offset, room)
 
 
 def pin_head(pool: str, milliseconds: int) -> bytes:
-    """PIN before its keys."""
+    """Head of PIN, before its keys."""
     return text16(pool) + milliseconds.to_bytes(4, "little")
 
 
 def clear_body(pools: Sequence[str]) -> bytes:
-    """CLEAR with further pools."""
+    """Body of CLEAR with further pools."""
     if len(pools) > MAX_TEXT_BYTES:
         raise ValueError(f"{len(pools)} pools are too many: at most {MAX_TEXT_BYTES} are allowed")
     return len(pools).to_bytes(2, "little") + b"".join(map(text16, pools))
 
 
 def events_body(position: str, pools: Sequence[str]) -> bytes:
-    """EVENTS after a position."""
+    """Body of EVENTS after a position."""
     return text16(position) + len(pools).to_bytes(2, "little") + b"".join(map(text16, pools))
 
 
 def region_record(attach_token: bytes, region_id: int, writable: bool, length: int) -> bytes:
-    """REGION at the socket of descriptors."""
+    """Record REGION for the descriptor socket."""
     return RECORD.pack(
         _RECORD_MAGIC, _RECORD_VERSION, _RECORD_REGION, attach_token, region_id, int(writable), length, 0
     )
 
 
 def staging_record(attach_token: bytes, length: int) -> bytes:
-    """STAGING at the socket of descriptors."""
+    """Record STAGING for the descriptor socket."""
     return RECORD.pack(_RECORD_MAGIC, _RECORD_VERSION, _RECORD_STAGING, attach_token, 0, 0, length, 0)
 
 
 def decode_hello(body: bytes) -> Hello:
-    """The answer to HELLO, checked: a Violation says what cannot be."""
+    """Decodes and checks the answer to HELLO. Raises Violation."""
     try:
         fixed = _HELLO_ANSWER.unpack_from(body)
         node_id, at = _decode_text16(body, _HELLO_ANSWER.size)
@@ -347,14 +344,14 @@ def _decode_text16(body: bytes, at: int) -> tuple[str, int]:
 
 
 def decode_flags(body: bytes, count: int) -> list[bool]:
-    """A byte a key."""
+    """Decodes one byte per key. Raises Violation."""
     if len(body) != count:
         raise Violation(f"{len(body)} results for {count} keys")
     return [flag == 1 for flag in body]
 
 
 def decode_exists(body: bytes, count: int, per_key: bool) -> tuple[int, list[bool]]:
-    """The answer to EXISTS: how many from the first on, and each when asked for."""
+    """Decodes the answer to EXISTS: length of the leading run, and a flag per key if `per_key`. Raises Violation."""
     if len(body) != 4 + (count if per_key else 0):
         raise Violation(f"EXISTS of {count} keys is answered with {len(body)} bytes")
     prefix = int.from_bytes(body[:4], "little")
@@ -364,7 +361,8 @@ def decode_exists(body: bytes, count: int, per_key: bool) -> tuple[int, list[boo
 
 
 def decode_pages(body: bytes, count: int, visit: Callable[[int, int, memoryview], None]) -> None:
-    """The answer to GET_BYTES; `visit` gets index, length (or MISS or ASK_AGAIN) and bytes of every page."""
+    """Decodes the answer to GET_BYTES. `visit` gets index, length (or MISS or ASK_AGAIN) and bytes of every page.
+    Raises Violation."""
     if len(body) < 4 * count:
         raise Violation(f"GET_BYTES of {count} keys is answered with {len(body)} bytes")
     lengths = struct.unpack_from(f"<{count}I", body)
@@ -379,7 +377,8 @@ def decode_pages(body: bytes, count: int, visit: Callable[[int, int, memoryview]
 
 
 def decode_places(body: bytes, count: int, room: int) -> list[tuple[int, int]]:
-    """The answer to GET_STAGED: where each page is, counted from the offset of the request (or MISS or ASK_AGAIN), and its length."""
+    """Decodes the answer to GET_STAGED: for each page its position relative to the offset in the request (or MISS or
+    ASK_AGAIN), and its length. Raises Violation."""
     if len(body) != 8 * count:
         raise Violation(f"GET_STAGED of {count} keys is answered with {len(body)} bytes")
     places = list(struct.iter_unpack("<II", body))
@@ -390,7 +389,7 @@ def decode_places(body: bytes, count: int, room: int) -> list[tuple[int, int]]:
 
 
 def decode_events(body: bytes, pool_count: int) -> EventsAnswer:
-    """The answer to EVENTS of so many pools."""
+    """Decodes the answer to EVENTS for `pool_count` pools. Raises Violation."""
     try:
         kind = body[0]
         position, at = _decode_text16(body, 1)

@@ -1,4 +1,4 @@
-"""Cuts what comes from a node into answers."""
+"""Splits the data from a node into answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BUFFER_BYTES: Final = 1 << 16
 
 
 class Receiver:
-    """Reads a socket without blocking. Bodies that do not fit into its buffer are read straight to where they stay."""
+    """Reads a socket without blocking. Bodies that do not fit into its buffer are read directly to their own memory."""
 
     def __init__(self, deliver: Callable[[int, int, int, bytes], None]) -> None:
         self._deliver = deliver
@@ -26,7 +26,7 @@ class Receiver:
         self.max_body_bytes = _BUFFER_BYTES
 
     def receive(self, sock: socket.socket) -> bool:
-        """Reads once and delivers what is complete; False when the other side has ended. Raises OSError and Violation."""
+        """Reads once and delivers complete answers. False if the peer has closed. Raises OSError and Violation."""
         if self._large is not None:
             count = sock.recv_into(self._large[self._large_end :])
             self._large_end += count

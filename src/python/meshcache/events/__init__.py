@@ -1,4 +1,4 @@
-"""What becomes of a node's pages, for programs that keep a list of them, and the form in which engines publish the same."""
+"""Page events for programs that keep a list of a node's pages, and their conversion to the KV events of engines."""
 
 from .kv_events import kv_event_batch, kv_events
 from .records import PageChange, PageEvent, PageList

@@ -12,9 +12,9 @@ _MEDIUMS: Final[dict[Tier, str]] = {"memory": "CPU", "disk": "DISK"}
 def kv_events(event: PageEvent) -> list[dict[str, Any]]:
     """The event as `BlockStored`, `BlockRemoved` and `AllBlocksCleared`; an empty list for `complete`.
 
-    `block_hashes` are the keys. Whoever sets pages knows their tokens and their parents, and the cache does not: `token_ids` is empty,
-    `parent_block_hash` and `lora_id` are None, `block_size` is 0. A page that moves is stored anew under its new medium; `BlockRemoved` has the
-    medium None, as the node has the page nowhere.
+    `block_hashes` are the keys. The cache does not know the tokens and parents of pages, so `token_ids` is empty,
+    `parent_block_hash` and `lora_id` are None, and `block_size` is 0. A page that moves is stored again under its new
+    medium. `BlockRemoved` has the medium None, as the page is on no medium of the node.
     """
     if event.kind == "reset":
         return [{"type": "AllBlocksCleared"}]
@@ -27,7 +27,7 @@ def kv_events(event: PageEvent) -> list[dict[str, Any]]:
 def kv_event_batch(
     event: PageEvent, data_parallel_rank: int | None = None
 ) -> tuple[float, list[dict[str, Any]], int | None]:
-    """The event as a `KVEventBatch`: its time in seconds since 1970 (0.0 in a list), its events, and the rank."""
+    """The event as a `KVEventBatch`: time in seconds since 1970 (0.0 unless `changed`), events, and rank."""
     return (event.at or 0.0, kv_events(event), data_parallel_rank)
 
 

@@ -1,4 +1,4 @@
-"""Page events, and the list of pages that they make."""
+"""Page events, and a list of pages built from them."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ EventKind = Literal["reset", "listed", "complete", "changed"]
 
 
 class PageChange(NamedTuple):
-    """Where the node has a page now."""
+    """The tier in which the node has a page now."""
 
     #: The key as it was set: a string, or bytes.
     key: str | bytes
     pool: str
-    #: None: the node does not have the page any more.
+    #: Where the page is; None: the node no longer has it.
     tier: Tier | None
 
 
 @dataclass(frozen=True)
 class PageEvent:
-    """A part of the stream. What is told of a page last counts; it may be told twice.
+    """An event of the stream. The last statement about a page counts; statements may be repeated.
 
-    reset     all that is known of the node's pages is void, and a list of them begins
+    reset     everything known about the node's pages is void, and a list of them begins
     listed    pages of that list
-    complete  the list is whole
-    changed   pages have come, moved or gone since
+    complete  the list is complete
+    changed   pages have been added, moved or removed since
     """
 
     kind: EventKind
     changes: tuple[PageChange, ...] = ()
-    #: A stream can be gone on with after this. None for `reset` and `listed`: a list that was not read to its end begins anew.
+    #: Position after which a stream can be resumed. None for `reset` and `listed`: an unfinished list starts over.
     position: str | None = None
-    #: Seconds since 1970 at which the node has noted the changes; None for other kinds than `changed`.
+    #: Seconds since 1970 at which the node recorded the changes; None for kinds other than `changed`.
     at: float | None = None
 
 
 class PageList:
-    """The pages of a node, kept from its events alone."""
+    """The pages of a node, derived from its events."""
 
     def __init__(self) -> None:
         #: Where each page is, by pool and key.
         self.pages: dict[tuple[str, str | bytes], Tier] = {}
-        #: What a stream is gone on with; None: it has to begin with a list.
+        #: Position at which to resume a stream; None: it must begin with a list.
         self.position: str | None = None
-        #: Whether all pages are here. While a list arrives, some are not.
+        #: Whether all pages are known. Some are not while a list is being received.
         self.is_complete = False
 
     def take(self, event: PageEvent) -> None:
-        """Takes over what the event tells."""
+        """Applies an event."""
         if event.kind == "reset":
             self.pages.clear()
             self.is_complete = False

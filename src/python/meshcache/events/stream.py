@@ -1,4 +1,4 @@
-"""Reads the page events of a node, over connections of its own: a request that waits must hold up no other one."""
+"""Reads the page events of a node over separate connections, so that waiting requests do not delay others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..errors import Denied, NotAvailable
 from ..settings import Settings
 from .records import PageChange, PageEvent
 
-#: Pools of one stream: each is asked for twice, as keys that are bytes have a pool of their own.
+#: Most pools of one stream. Each takes two pools of a request, because keys that are bytes have their own pool.
 MAX_POOLS: Final = protocol.MAX_EVENT_POOLS // 2
 
-#: How long a node waits for a change before it says that there was none.
+#: How long a node waits for a change before it answers that there was none.
 _WAIT_SECONDS: Final = 10.0
-#: A node that has not answered this long after that is taken to be lost.
+#: A node that still has not answered this long after that counts as lost.
 _SILENCE_SECONDS: Final = 3.0
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LAST_DELAY_SECONDS: Final = 2.0
@@ -34,18 +34,18 @@ _streams: weakref.WeakSet[PageEventStream] = weakref.WeakSet()
 
 
 class PageEventStream:
-    """An iterator over page events, which `Client.page_events` makes. Threads may share it: each event is given to one of them.
+    """An iterator over page events, made by `Client.page_events`. Threads may share it; each event goes to one of them.
 
-    It waits while nothing happens, and attaches again by itself: after a restart of the node it goes on with a new list. It ends when it is
-    closed, or its client is.
+    It waits while nothing happens, and reattaches by itself: after a restart of the node it continues with a new list.
+    It ends when it, or its client, is closed.
     """
 
     def __init__(self, settings: Settings, after: str | None, pools: Sequence[str], bytes_pools: Sequence[str]) -> None:
         self._settings = settings
-        #: The names that callers see, and those of the protocol: first the pools of strings, then those of bytes.
+        #: Names that callers see, and names in the protocol: first pools for string keys, then those for bytes keys.
         self._pools = list(pools)
         self._wire_pools = [*pools, *bytes_pools]
-        #: What the next connection begins with; empty: a list.
+        #: Position at which the next connection resumes; empty: it begins with a list.
         self._after = after or ""
         self._position = self._after
         self._delay = _FIRST_DELAY_SECONDS
@@ -63,7 +63,8 @@ class PageEventStream:
         return self
 
     def __next__(self) -> PageEvent:
-        """The next event. Raises NotAvailable for a node of a version without page events, Denied for a client without the right to read, and ValueError for pools that it refuses."""
+        """The next event. Raises NotAvailable if the node's version has no page events, Denied if the client may not
+        read, and ValueError if the node refuses the pools."""
         with self._lock:
             while not self._closed.is_set():
                 connection = self._connection or self._connect()
@@ -84,12 +85,12 @@ class PageEventStream:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a node that tells its events, as far as is known. Without one, the last list may be wrong by now."""
+        """Whether the stream is connected to a node, as far as is known. If not, the last list may be out of date."""
         connection = self._connection
         return connection is not None and not connection.closed
 
     def close(self) -> None:
-        """Ends the stream, also for a thread that waits for an event."""
+        """Ends the stream, even for a thread that waits for an event."""
         self._closed.set()
         connection = self._connection
         if connection is not None:
@@ -113,7 +114,7 @@ class PageEventStream:
             self.close()
 
     def _connect(self) -> Connection | None:
-        """A new connection, which begins after the last position that holds on any; None without a node."""
+        """Makes a new connection that resumes at the last position valid on any connection; None without a node."""
         try:
             attachment = Attachment.connect(self._settings, lambda: None)
         except AttachError as error:
@@ -139,7 +140,7 @@ class PageEventStream:
         return self._connection
 
     def _ask(self, connection: Connection) -> EventsAnswer | None:
-        """One event; None when the connection is to be given up."""
+        """Requests one event; None if the connection must be given up."""
         body = protocol.events_body(self._position, self._wire_pools)
         deadline = monotonic() + _WAIT_SECONDS
         call = connection.submit(protocol.EVENTS, body, deadline)
@@ -158,12 +159,12 @@ class PageEventStream:
             return None
 
     def _take(self, answer: EventsAnswer) -> PageEvent | None:
-        """What callers see of an answer, if anything."""
+        """The event for callers in an answer, if any."""
         self._position = answer.position
         changes = tuple(self._changes(answer))
         match answer.kind:
             case protocol.EVENTS_RESET:
-                # A list that was not sent whole cannot be gone on with on another connection.
+                # A list that was not sent completely cannot be resumed on another connection.
                 self._after = ""
                 return PageEvent("reset")
             case protocol.EVENTS_LISTED:
@@ -187,7 +188,7 @@ class PageEventStream:
                 try:
                     yield PageChange(bytes.fromhex(key), self._pools[pool - count], tier)
                 except ValueError:
-                    # No client of this package has set it.
+                    # The key was not set by a client of this package.
                     continue
 
     def _drop(self) -> None:
@@ -197,12 +198,12 @@ class PageEventStream:
             connection.discard()
 
     def _pause(self) -> None:
-        """Waits before the next connection, longer each time until an event comes."""
+        """Waits before the next connection; longer each time until an event arrives."""
         self._closed.wait(self._delay * self._random.uniform(0.5, 1.0))
         self._delay = min(_LAST_DELAY_SECONDS, 2 * self._delay)
 
     def after_fork(self) -> None:
-        """In a child process: leaves the connection to the parent. The next event comes by one of the child's own."""
+        """Leaves the connection to the parent process. The child makes a new one for its next event."""
         connection = self._connection
         is_closed = self._closed.is_set()
         if connection is not None:

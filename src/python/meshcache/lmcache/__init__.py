@@ -1,7 +1,7 @@
-"""meshcache as a native plug-in of LMCache's server mode: pages of its L1 memory, stored in and loaded from the cluster.
+"""meshcache as a native plug-in for LMCache's server mode: stores pages of its L1 memory in the cluster and loads them.
 
-LMCache loads it by name: L2 adapter of the type ``native_plugin``, ``module_path`` "meshcache.lmcache", ``class_name``
-"MeshCacheConnector". ``examples/lmcache/README.md`` shows a whole command line.
+LMCache loads it by name, as an L2 adapter of the type ``native_plugin`` with ``module_path`` "meshcache.lmcache" and
+``class_name`` "MeshCacheConnector". ``examples/lmcache/README.md`` shows a complete command line.
 """
 
 from .connector import MeshCacheConnector, set_fingerprint

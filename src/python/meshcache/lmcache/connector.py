@@ -28,23 +28,23 @@ _alive: Final[weakref.WeakSet[MeshCacheConnector]] = weakref.WeakSet()
 
 
 def set_fingerprint(fingerprint: str | None) -> bool:
-    """Tells all plug-ins of this process which weights their engines have now. Returns whether any plug-in had others.
+    """Tells all plug-ins of this process the weights of their engines; None: the model's name alone identifies them.
 
-    Clear LMCache's own memory first: it still has pages of the former weights. None: the model's name alone identifies the weights.
+    Clear LMCache's own memory first, as it has pages of the former weights. Returns whether any plug-in had others.
     """
     return any([connector.set_fingerprint(fingerprint) for connector in list(_alive)])
 
 
 class MeshCacheConnector:
-    """Pages of LMCache in meshcache, moved straight between its L1 pool and the node.
+    """Pages of LMCache in meshcache, moved directly between its L1 pool and the node.
 
-    The constructor raises ``ValueError`` for wrong parameters, and ``NotAvailable`` when a node is required and there is none.
-    All other methods may be called from several threads at once, and never raise. A submit returns at once with the id of
-    a future, which completes exactly once, within the timeout, and has one result a key. When it has completed, nothing
-    touches its memory any more; it may come later by the time that the kernel needs to end a frozen node.
+    The constructor raises ``ValueError`` for wrong parameters, and ``NotAvailable`` if a required node is absent. All
+    other methods may be called from several threads at once, and never raise. A submit returns immediately with the ID
+    of a future, which completes exactly once, within the timeout, and has one result per key. After that, nothing
+    touches its memory. The completion may be late by the time that the kernel needs to kill a frozen node.
 
-    Keys of LMCache name model, rank, group, content and salt; what else makes pages differ is in the namespace (``identity.py``) and, for each
-    model, before the keys (``pages.py``).
+    LMCache's keys contain model, rank, group, content and salt. Other differences between pages are in the namespace
+    (``identity.py``) and, per model, in a prefix of the keys (``pages.py``).
     """
 
     def __init__(self, **adapter_params: Any) -> None:
@@ -91,31 +91,31 @@ class MeshCacheConnector:
             raise
 
     def event_fd(self) -> int:
-        """An eventfd that can be read when futures have completed. It stays open for as long as this object lives."""
+        """An eventfd that is readable when futures have completed. It stays open while this object lives."""
         return self._completions.descriptor
 
     def submit_batch_get(self, keys: Sequence[str], memoryviews: Sequence[Any]) -> int:
-        """Reads pages into memory. A result is true when the memory has exactly the page; else the memory is undefined."""
+        """Reads pages into memory. A result is true if the memory holds exactly the page; else it is undefined."""
         return self._submit("get", keys, memoryviews)
 
     def submit_batch_set(self, keys: Sequence[str], memoryviews: Sequence[Any]) -> int:
-        """Stores pages. The future succeeds when all of them are stored; its results say which ones are."""
+        """Stores pages. The future succeeds if all of them are stored; its results say which ones are."""
         return self._submit("set", keys, memoryviews)
 
     def submit_batch_exists(self, keys: Sequence[str]) -> int:
-        """Asks which pages are there."""
+        """Asks which pages exist."""
         return self._submit("exists", keys, None)
 
     def submit_batch_delete(self, keys: Sequence[str]) -> int:
-        """Removes pages. A result is true when no node can read the page any more."""
+        """Removes pages. A result is true if no node can read the page any more."""
         return self._submit("delete", keys, None)
 
     def drain_completions(self) -> list[Completion]:
-        """The futures that have completed since the last call: (id, ok, error, one result a key). Empties the eventfd."""
+        """The futures completed since the last call: (id, ok, error, one result per key). Clears the eventfd."""
         return self._completions.take()
 
     def close(self) -> None:
-        """Ends it. When this returns, all futures have completed, and no memory of the caller is touched any more."""
+        """Closes the plug-in. When this returns, all futures have completed, and no more memory is touched."""
         with self._closing:
             if self._is_closed:
                 return
@@ -128,10 +128,9 @@ class MeshCacheConnector:
                 thread.join()
 
     def set_fingerprint(self, fingerprint: str | None) -> bool:
-        """The engines have these weights now. Returns whether they had others: then nothing from before is shared, and operations under way are misses.
-
-        Clear LMCache's own memory first. None: the model's name alone identifies the weights. May wait for as long as an operation lasts.
-        """
+        """Tells which weights the engines have now; None: the model's name alone identifies them. Clear LMCache's own
+        memory first. Returns whether they had others before; if so, earlier pages are no longer shared, and operations
+        in progress are misses. May wait as long as an operation lasts."""
         try:
             has_changed = self._epochs.told(fingerprint)
         except ClosedError:
@@ -147,10 +146,10 @@ class MeshCacheConnector:
         self.set_fingerprint(fingerprint)
 
     def registered(self, registration: Registration) -> None:
-        """What engines register counts for the keys of pages only."""
+        """Does nothing: registrations matter only to the keys of pages."""
 
     def cleared(self) -> None:
-        """LMCache's memory was cleared, for a reason that is not told: the weights may have changed."""
+        """Called when LMCache's memory was cleared. The reason is unknown, so the weights may have changed."""
         try:
             has_changed = not self._is_closed and self._epochs.reset()
         except ClosedError:
@@ -163,7 +162,7 @@ class MeshCacheConnector:
             )
 
     def stats(self) -> dict[str, Any]:
-        """What the client has counted, and how many operations wait for a thread."""
+        """The client's counters, and the number of operations waiting for a thread."""
         return {**self._client.stats(), "pending": self._jobs.pending}
 
     def _start(self, run: Callable[[], None], name: str) -> None:
@@ -204,7 +203,7 @@ class MeshCacheConnector:
                 self._finish(job, results)
 
     def _results(self, job: Job) -> tuple[list[bool], str]:
-        """The results of a job, and what was wrong. With the exception, its frames are gone, which hold memory of the caller."""
+        """Results of a job, and an error text. Exceptions end here, as their frames would hold the caller's memory."""
         begun = monotonic()
         results = [False] * len(job.keys)
         try:
@@ -215,7 +214,7 @@ class MeshCacheConnector:
                     if not self._epochs.end(job.epoch):
                         results = [False] * len(job.keys)
         except BaseException as error:
-            # Whatever it is: a future that never completes blocks its request in LMCache for ever.
+            # Every exception is caught, as a future that never completes would block its request in LMCache forever.
             if not self._is_closed:
                 self._complaints.log(f"{job.operation}: {type(error).__name__}", f"{job.operation} failed: {error}")
             return [False] * len(job.keys), str(error) or type(error).__name__
@@ -224,7 +223,7 @@ class MeshCacheConnector:
         return results, ""
 
     def _is_late(self, job: Job) -> None:
-        """The node has let an operation wait until its end: from now on it is asked whether it answers at all, and all else is a miss."""
+        """Handles an operation that timed out: the node is pinged, and everything is a miss until it answers."""
         if self._is_closed:
             return
         self._complaints.log(
@@ -238,7 +237,7 @@ class MeshCacheConnector:
         self._complaints.log("answers", "the node answers again")
 
     def _finish(self, job: Job, results: list[bool]) -> None:
-        """Completes a job that was done as far as it could be. Pages that are not stored are told, since LMCache shows no error of a future."""
+        """Completes a job. Logs pages that were not stored, because LMCache does not show errors of futures."""
         missing = results.count(False) if job.operation == "set" else 0
         if missing == 0:
             self._complete(job, True, "", results)
@@ -264,7 +263,7 @@ class MeshCacheConnector:
                 self._fail(job, "not begun in time")
 
     def _perform(self, job: Job) -> list[bool]:
-        """The results of a job. Raises what the client raises for wrong arguments, such as keys that are too long."""
+        """Performs a job. Raises what the client raises for wrong arguments, such as keys that are too long."""
         names = self._names(job)
         if job.operation in ("get", "set"):
             results = self._transfer.move(job, names)
@@ -281,7 +280,7 @@ class MeshCacheConnector:
         return results
 
     def _names(self, job: Job) -> list[str | None]:
-        """The keys of a job in the cluster. None: that page is a miss."""
+        """The keys of a job's pages in the cluster; None for a page that must be a miss."""
         lengths: list[int | None] = [memory.length for memory in job.memories]
         are_told = self._epochs.fingerprint is not None
         return [
@@ -293,13 +292,13 @@ class MeshCacheConnector:
         self._complete(job, False, error, [False] * len(job.keys))
 
     def _complete(self, job: Job, ok: bool, error: str, results: list[bool]) -> None:
-        # The memory is let go first: it is the caller's from the completion on.
+        # The memory is released first, because it belongs to the caller from the completion on.
         job.memories = []
         self._completions.add((job.future_id, ok, f"{job.operation}: {error}" if error else "", results))
 
 
 def _count(keys: Any) -> int:
-    """How many results a future has whose keys may be anything."""
+    """Number of results of a future whose keys may be of any type."""
     try:
         return len(keys)
     except Exception:

@@ -1,4 +1,4 @@
-"""Epochs of the weights: pages of other weights lie in another key space, and no work goes from one into the other."""
+"""Epochs of the weights. Each has its own key space, and no work crosses from one into another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .._engines.weights import Weights, nobodys_fingerprint
 
 
 class Epochs:
-    """Lets work be done in the epoch in which it was submitted, or not at all. Threads may share it."""
+    """Ensures that work is done in the epoch in which it was submitted, or not at all. Threads may share it."""
 
     def __init__(self, weights: Weights, use: Callable[[str | None], None]) -> None:
         """``use`` switches the client to the pages of a fingerprint."""
@@ -24,16 +24,16 @@ class Epochs:
 
     @property
     def now(self) -> int:
-        """What work that is submitted now carries."""
+        """The epoch of work that is submitted now."""
         return self._weights.epoch
 
     @property
     def fingerprint(self) -> str | None:
-        """The weights of this epoch; None: the model's name says them."""
+        """The weights of this epoch; None: the model's name identifies them."""
         return self._weights.fingerprint
 
     def begin(self, epoch: int) -> bool:
-        """Whether work of this epoch may be done. If so, ``end`` must follow."""
+        """Begins work of an epoch. False if it must not be done; otherwise ``end`` must follow."""
         with self._lock:
             if epoch != self._open:
                 return False
@@ -41,7 +41,7 @@ class Epochs:
             return True
 
     def end(self, epoch: int) -> bool:
-        """The work is done. Whether its results count: the epoch has not changed meanwhile."""
+        """Ends work. Returns whether its results count, i.e. the epoch has not changed meanwhile."""
         with self._lock:
             self._under_way -= 1
             if self._under_way == 0:
@@ -49,11 +49,11 @@ class Epochs:
             return epoch == self._open
 
     def reset(self) -> bool:
-        """The weights are unknown from now on. Returns whether that has changed anything. Waits for work under way, which ends as misses."""
+        """Makes the weights unknown. Returns whether that changed them. Waits for work in progress to end as misses."""
         return self._change(self._weights.reset)
 
     def told(self, version: str | None) -> bool:
-        """These are the weights from now on. Returns whether they are others. Waits for work under way, which ends as misses."""
+        """Sets the weights. Returns whether they have changed. Waits for work in progress, which ends as misses."""
         return self._change(lambda: self._weights.told(version))
 
     def _change(self, change: Callable[[], bool]) -> bool:
@@ -62,7 +62,7 @@ class Epochs:
                 if not change():
                     return False
                 self._open = None
-            # What is under way ends as a miss. What has passed `begin` and not yet reached the node goes where nobody looks.
+            # Work in progress ends as misses. Work that reaches the node later uses a key space that nobody reads.
             self._use(nobodys_fingerprint())
             with self._lock:
                 while self._under_way > 0:

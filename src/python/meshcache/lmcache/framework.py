@@ -7,7 +7,7 @@ from typing import Final
 
 from .._engines.modules import imported
 
-#: LMCache shows only what its own loggers say, each of which it makes itself; without LMCache it is a plain logger.
+#: LMCache shows only the output of loggers that it makes itself. Without LMCache, this is a plain logger.
 _NAME: Final = "lmcache.meshcache"
 
 

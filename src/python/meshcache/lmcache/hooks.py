@@ -1,7 +1,8 @@
-"""Learns what LMCache's server tells no adapter: which pages its engines have registered, and that its memory was cleared.
+"""Learns what LMCache's server tells no adapter: the pages that its engines register, and that its memory was cleared.
 
-LMCache gives a native plug-in keys and bytes, and no event. So two of its methods are wrapped, once in a process: each does all that it did, then the
-``LMCacheServer`` of this process is told. Both are looked at first; a release that has them in another form is not touched.
+LMCache passes keys and bytes to a native plug-in, but no events. Two of its methods are therefore wrapped, once per
+process, to notify the ``LMCacheServer`` of this process after they have run. Their signatures are checked first; if
+they differ in a release, nothing is wrapped.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from .server import LMCacheServer
 
 _CONTEXT: Final = "lmcache.v1.multiprocess.engine_context"
 _STORAGE: Final = "lmcache.v1.distributed.storage_manager"
-#: Where engines register, in LMCache's own names.
+#: The method by which engines register, in LMCache's own terms.
 REGISTRY: Final = f"{_CONTEXT}.LayoutDescRegistry.register"
 CLEAR: Final = f"{_STORAGE}.StorageManager.clear"
-#: The attribute of a wrapped method that has the server which is told.
+#: Attribute of a wrapped method with the server that it notifies.
 _TOLD: Final = "__meshcache_server__"
 
 
 class HookError(Exception):
-    """Why this release of LMCache does not let the plug-in learn of its engines."""
+    """This release of LMCache does not let the plug-in learn of its engines. The text says why."""
 
 
 def is_installed() -> bool:
-    """Whether there is a real LMCache to learn from, with a server: stand-ins of tests and examples have none."""
+    """Whether a real LMCache with a server is installed. Stand-ins of tests and examples have no server."""
     try:
         return importlib.util.find_spec("lmcache.v1.multiprocess") is not None
     except (ImportError, ValueError):
@@ -36,12 +37,12 @@ def is_installed() -> bool:
 
 
 def server_of_this_process() -> LMCacheServer:
-    """What is known of the server of this process; from the first call on it is told. Raises ``HookError``."""
+    """The state of this process's server, which is notified from the first call on. Raises ``HookError``."""
     try:
         registry = getattr(imported(_CONTEXT), "LayoutDescRegistry", None)
         storage = getattr(imported(_STORAGE), "StorageManager", None)
     except Exception as error:
-        # Whatever a module of LMCache raises when it is loaded: the plug-in does without, and says so.
+        # Whatever a module of LMCache raises on import, the plug-in does without it, and the caller reports that.
         raise HookError(f"{_CONTEXT} cannot be loaded ({type(error).__name__}: {error})") from error
     register, clear = getattr(registry, "register", None), getattr(storage, "clear", None)
     known = getattr(register, _TOLD, None)
@@ -73,7 +74,7 @@ def _after_register(method: Any, server: LMCacheServer) -> Any:
         groups = given.get("group_layout_descs")
         windows = getattr(given.get("attn_desc"), "num_chunks_in_sw", None)
         if groups is None and windows is not None:
-            # As LMCache itself does: all groups have the one form.
+            # All groups have the same form, as in LMCache itself.
             groups = {group: given["layout_desc"] for group in range(len(windows))}
         server.register(str(given["model_name"]), int(given["world_size"]), given["layout_desc"], groups)
         return result

@@ -1,15 +1,15 @@
-"""Which LMCache servers may share pages: what operators state of their engines, and what engines have registered.
+"""Decides which LMCache servers may share pages, from facts that operators state and that engines have registered.
 
-| what | where it is read | when it is not known there |
+| fact | source | if it is unknown |
 |-|-|-|
-| `engine`: the engine, and its options that change what it computes | nowhere: LMCache's server is not told | the server shares with nobody until it is stated |
-| element type and shape of pages, for each model | `LayoutDescRegistry.register` of LMCache, since 0.4.7 | the same, with `page` |
-| `kv_cache_dtype`, where elements have one byte | nowhere | pages of that model are not shared until it is stated |
-| `serde`, where pages are not as long as registered | nowhere | pages are not stored until it is stated |
-| weights | `fingerprint`; the files of the model, where its name is a folder or a downloaded snapshot; else the model's name | pages of a model whose folder is out of sight are not shared |
+| `engine`: the engine, and its options that change results | the operator alone | the server shares nothing |
+| `page`: element type and shape of pages, per model | LMCache's `LayoutDescRegistry.register`, since 0.4.7 | the same |
+| `kv_cache_dtype`, if elements have one byte | the operator alone | pages of that model are not shared |
+| `serde`, if pages are not as long as registered | the operator alone | pages are not stored |
+| weights | `fingerprint`, the model's folder or downloaded snapshot, or its name | not shared if the path is hidden |
 | model, ranks, object group, tokens, salt | LMCache's keys | |
 
-Any other fact that the operator states counts as well: servers that state different ones share nothing.
+Any other fact that the operator states counts as well: servers with different facts share nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ WHERE_SET: Final = "adapter_params"
 
 
 def facts_of(settings: Settings) -> tuple[Facts, LMCacheServer | None]:
-    """The facts that all models of this server have in common, and what tells the pages of each; None: the facts say it, or nothing does."""
+    """The facts that all models of this server have in common, and the source of each model's page forms, if any."""
     facts = Facts(_FRAMEWORK, settings.facts)
     server: LMCacheServer | None = None
     page: Any = "none"
     problem = ""
-    # Without LMCache there are no engines whose pages could differ: a stand-in calls the plug-in.
+    # Without LMCache, a stand-in calls the plug-in, and there are no engines whose pages could differ.
     if hooks.is_installed():
         try:
             server, page = hooks.server_of_this_process(), "in_keys"

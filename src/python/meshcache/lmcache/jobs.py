@@ -1,4 +1,4 @@
-"""Operations that wait for a thread, in bounded queues with deadlines."""
+"""Operations waiting for a thread, in bounded queues with deadlines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LANES: Final[tuple[Lane, ...]] = ("lookup", "load", "store")
 
 
 class Job:
-    """One future. It holds the memory of its views until it has completed."""
+    """The work of one future. It holds the memory of its views until it has completed."""
 
     __slots__ = ("deadline", "epoch", "future_id", "keys", "memories", "operation")
 
@@ -33,7 +33,7 @@ class Job:
         deadline: float,
         epoch: int = 0,
     ) -> None:
-        """``epoch``: of the weights that its pages are of. Raises TypeError and ValueError for what can be seen at once to be wrong."""
+        """``epoch`` is that of its pages' weights. Raises TypeError and ValueError for obviously wrong arguments."""
         if isinstance(keys, (str, bytes)):
             raise TypeError(f"keys must be a list of strings, got a single {type(keys).__name__}")
         self.future_id = future_id
@@ -58,7 +58,7 @@ class Job:
 
 
 class Jobs:
-    """Queues of jobs. Each job leaves by exactly one way: to a thread, as overdue, or at the end."""
+    """Queues of jobs. Each job leaves in exactly one way: to a thread, as overdue, or at the end."""
 
     def __init__(self, max_pending: int) -> None:
         self._max_pending = max_pending
@@ -66,7 +66,7 @@ class Jobs:
         self._queues: dict[Lane, deque[Job]] = {lane: deque() for lane in LANES}
         self._ready = {lane: threading.Condition(self._lock) for lane in LANES}
         self._queued = threading.Condition(self._lock)
-        #: When the thread that watches deadlines looks next, if nobody wakes it.
+        #: When the thread that watches deadlines checks next, unless it is woken.
         self._looks_at = 0.0
         self._is_closed = False
 
@@ -85,7 +85,7 @@ class Jobs:
         return ""
 
     def take(self, lane: Lane) -> Job | None:
-        """The next job of a lane, when there is one. None: closed."""
+        """Waits for the next job of a lane; None if closed."""
         queue = self._queues[lane]
         with self._lock:
             while not queue and not self._is_closed:
@@ -93,9 +93,9 @@ class Jobs:
             return queue.popleft() if queue else None
 
     def take_overdue(self) -> list[Job]:
-        """Jobs whose deadline has passed while they waited, when there are any. None at all: closed.
+        """Waits for jobs whose deadline passes in the queue; an empty list if closed.
 
-        For one thread. Deadlines come in the order of jobs: it looks at the first of each queue only.
+        Only one thread may call it. Deadlines are in the order of jobs, so only the first job of each queue is checked.
         """
         with self._lock:
             while not self._is_closed:
@@ -111,7 +111,7 @@ class Jobs:
         return []
 
     def close(self) -> list[Job]:
-        """Takes no more jobs. Returns those that no thread has begun."""
+        """Stops taking jobs. Returns those that no thread has begun."""
         with self._lock:
             self._is_closed = True
             left = [job for queue in self._queues.values() for job in queue]
@@ -123,7 +123,7 @@ class Jobs:
 
     @property
     def pending(self) -> int:
-        """Jobs that wait for a thread."""
+        """Number of jobs waiting for a thread."""
         with self._lock:
             return self._count()
 

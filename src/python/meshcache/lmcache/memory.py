@@ -1,4 +1,4 @@
-"""Regions behind the views that LMCache hands in: files of shared memory as a whole, and one for all other memory."""
+"""Regions for the views that LMCache passes: one per shared memory file, and one for all other memory."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from typing import Final
 from .. import Client, Region
 from .._memory.memory import Memory
 
-#: Region, offset, length: what the client moves.
+#: Region, offset and length, as the client takes them.
 Piece = tuple[Region, int, int]
 
-#: More than all addresses that a process can have.
+#: More than the addresses that a process can have.
 _ALL_ADDRESSES: Final = 1 << 62
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Addresses that are one shared mapping of a file, or memory that is none, as `/proc/self/maps` has them."""
+    """A range of addresses in `/proc/self/maps` that is one shared mapping of a file, or private memory."""
 
     start: int
     end: int
-    #: Device, inode, and offset in the file of a shared mapping: equal extents with equal files are the same memory.
+    #: Device, inode and offset of a shared mapping, which identify its memory; None for private memory.
     file: tuple[bytes, bytes, int] | None
     is_writable: bool
     name: str
-    #: As the kernel tells it, in one line or several.
+    #: The lines of `/proc/self/maps` for it.
     lines: bytes
 
     def holds(self, memory: Memory) -> bool:
-        """Does all of this memory lie in it?"""
+        """Whether all of this memory is in the extent."""
         return self.start <= memory.address and memory.address + memory.length <= self.end
 
 
 class PoolMemory:
     """Finds the region of a view.
 
-    LMCache's L1 pool is registered as a whole, at the first view that lies in it, so that the node maps it once. A view does
-    not keep that mapping alive: before each use it is made sure that the mapping still is what was registered. Memory that
-    is not a shared mapping of a file needs no such care: only this process touches it, at the addresses of the views.
+    LMCache's L1 pool is registered as a whole with the first view into it, so that the node maps it once. A view does
+    not keep that mapping alive, so each use first checks that the mapping is still the registered one. Private memory
+    needs no such check, as only this process touches it, at the addresses of the views.
     """
 
     def __init__(self, client: Client) -> None:
@@ -52,7 +52,7 @@ class PoolMemory:
         self._private_region: Region | None = None
 
     def pieces(self, memories: Sequence[Memory]) -> list[Piece]:
-        """Where each of these lies. They have at least 1 byte each."""
+        """The piece for each of these memories, which must have at least 1 byte."""
         with self._lock:
             if all(self._is_private(memory) for memory in memories):
                 return [self._private_piece(memory) for memory in memories]
@@ -76,7 +76,7 @@ class PoolMemory:
         if found is None or not found.holds(memory):
             return self._private_piece(memory)
         if found.file is None:
-            # What was known of these addresses before is out of date.
+            # Earlier information about these addresses is out of date.
             self._private = [known for known in self._private if known.end <= found.start or found.end <= known.start]
             self._private.append(found)
             return self._private_piece(memory)
@@ -86,14 +86,14 @@ class PoolMemory:
         return region, memory.address - found.start, memory.length
 
     def _private_piece(self, memory: Memory) -> Piece:
-        """In the region of all private memory, offsets are addresses."""
+        """A piece of the region of all private memory, in which offsets are addresses."""
         if self._private_region is None:
             everything = (ctypes.c_char * _ALL_ADDRESSES).from_address(0)
             self._private_region = self._client.register(everything, name="memory")
         return self._private_region, memory.address, memory.length
 
     def _drop_changed(self, maps: bytes) -> list[Region]:
-        """The regions of what is mapped no more, or is another file now. They are not used again."""
+        """Drops regions that are no longer mapped, or now map another file. Returns them; they are not used again."""
         kept: list[tuple[Extent, Region]] = []
         dropped: list[Region] = []
         for extent, region in self._shared:
@@ -107,10 +107,10 @@ class PoolMemory:
 
 
 def _now(extent: Extent, maps: bytes) -> Extent | None:
-    """The extent as the kernel tells it now; None when it is not there any more, or not the same memory."""
+    """The extent as it is mapped now; None if it is gone, or not the same memory."""
     if maps.startswith(extent.lines) or b"\n" + extent.lines in maps:
         return extent
-    # The kernel cuts a mapping into several lines, as when a part of it is locked: it is the same memory still.
+    # The kernel splits a mapping into several lines, e.g. when part of it is locked. It is still the same memory.
     now = extent_at(maps, extent.start)
     if now is not None and (now.start, now.end, now.file) == (extent.start, extent.end, extent.file):
         return now
@@ -118,7 +118,7 @@ def _now(extent: Extent, maps: bytes) -> Extent | None:
 
 
 def extent_at(maps: bytes, address: int) -> Extent | None:
-    """The extent that has this address, if there is one: neighbouring lines of one file, or of private memory."""
+    """The extent that contains an address, or None. Adjacent lines of one file, or of private memory, are joined."""
     run: list[bytes] = []
     start = end = 0
     file: tuple[bytes, bytes, int] | None = None
@@ -144,7 +144,7 @@ def extent_at(maps: bytes, address: int) -> Extent | None:
 
 
 def _read_maps() -> bytes:
-    """What this process has mapped; nothing when the kernel does not tell, so that no memory counts as shared."""
+    """The memory map of this process. It is empty if it cannot be read, so that no memory counts as shared."""
     parts: list[bytes] = []
     try:
         with open("/proc/self/maps", "rb", buffering=0) as file:

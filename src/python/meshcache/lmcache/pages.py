@@ -1,4 +1,4 @@
-"""The keys under which pages of LMCache lie in the cluster: those of LMCache, and before each a digest of what the page is."""
+"""Keys of LMCache's pages in the cluster: LMCache's own keys, prefixed with a digest of the page's form and weights."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from .identity import KV_CACHE_DTYPE, SERDE
 from .server import LMCacheServer, PageForm, Registration
 from .settings import Settings
 
-#: Between the digest and LMCache's key, whose parts it separates as well. A digest has none.
+#: Separates the digest from LMCache's key, and the parts of that key. Digests do not contain it.
 _SEPARATOR: Final = "@"
 _DIGEST_DIGITS: Final = 32
 
 
 @dataclass(frozen=True)
 class Model:
-    """Pages of one model name and world size, as far as they are known."""
+    """What is known about the pages of one model name and world size."""
 
     registration: Registration
-    #: What identifies the model's files; an empty text: the name does. None: it is not known yet, or LMCache may have pages of other files.
+    #: Identity of the model's files; "": its name; None: not known yet, or LMCache may have pages of other files.
     files: str | None
-    #: Pages of this model are shared with no other server.
+    #: Whether pages of this model are not shared with other servers.
     is_private: bool = False
-    #: Where the files are, and what the folder looked like when they were read.
+    #: Folder of the files, and its state when they were read.
     state: tuple[str, object] | None = None
 
 
 class PageKeys:
     """Gives pages their keys in the cluster, or None for a page that must be a miss. Threads may share it.
 
-    It hears of each registration, and reads the files of a model in a thread of its own: until they are read, its pages are misses. An engine that starts
-    anew may have other files in the same place, and LMCache still has pages of the former ones: then all are misses until its memory is cleared.
+    After each registration, the files of the model are read in a thread; until then, its pages are misses. A restarted
+    engine may find other files in the same place while LMCache still has pages of the former ones. In that case, all
+    its pages are misses until LMCache's memory is cleared.
     """
 
     def __init__(self, settings: Settings, server: LMCacheServer | None, logger: logging.Logger) -> None:
@@ -53,15 +54,15 @@ class PageKeys:
             server.add(self)
 
     def cleared(self) -> None:
-        """LMCache has cleared its memory: what it holds from now on is of the files that are there."""
+        """Called when LMCache has cleared its memory. From now on, it only holds pages of the present files."""
         with self._lock:
             models = [model for model in self._models.values() if model.files is None and model.state is not None]
         for model in models:
-            # As another object: what is being read just now was begun before, and is not taken.
+            # A new object is used, so that the result of a read that began earlier is dropped.
             self._read(replace(model), former=None)
 
     def registered(self, registration: Registration) -> None:
-        """An engine has registered: says in the log what its pages are, and whether they are shared."""
+        """Called when an engine has registered. Logs the form of its pages, and whether they are shared."""
         where = _name_of(registration)
         known = self._models.get((registration.model, registration.world_size))
         if known is not None and known.registration == registration:
@@ -86,7 +87,8 @@ class PageKeys:
         self._logger.info("pages of %s: %s", where, forms)
 
     def key_of(self, key: str, *, length: int | None, are_weights_told: bool) -> str | None:
-        """The key of a page in the cluster. ``length``: bytes of the page, where it is moved. ``are_weights_told``: the namespace has a fingerprint."""
+        """The key of a page in the cluster, or None. ``length`` is the page's length in bytes if it is to be moved.
+        ``are_weights_told``: the namespace has a fingerprint. Raises ``ValueError`` if the length is wrong."""
         if self._server is None:
             return key
         model, world_size, group = parts_of(key)
@@ -136,7 +138,7 @@ class PageKeys:
             return None
 
     def _has_hidden_files(self, model: str, where: str) -> bool:
-        """Whether the model is named by a path of the engine that this process does not see."""
+        """Whether the model is given as a path of the engine's that is not visible to this process."""
         if self._has_fingerprint or not model_files.is_path(model):
             return False
         self._logger.warning(
@@ -147,7 +149,7 @@ class PageKeys:
         return True
 
     def _look_again(self, known: Model) -> None:
-        """An engine of a known model has started, for the first time or anew."""
+        """Checks the files of a known model again after an engine has started or restarted."""
         if known.state is None or known.files is None:
             return
         folder = self._folder_of(known.registration.model)
@@ -159,7 +161,8 @@ class PageKeys:
             self._read(replace(known, files=None, state=state or known.state), former=known.files)
 
     def _read(self, model: Model, former: str | None) -> None:
-        """Reads the files of a model; until then its pages are misses. ``former``: what its pages in LMCache's memory were computed with, if it has any."""
+        """Reads a model's files in a thread; its pages are misses meanwhile. ``former`` identifies the files of its
+        pages in LMCache's memory, if any."""
         self._put(model)
         threading.Thread(target=self._read_files, args=(model, former), name="meshcache-files", daemon=True).start()
 
@@ -183,7 +186,7 @@ class PageKeys:
                 folder,
                 error,
             )
-            # No other server has this text.
+            # This text is unique to this server.
             files = self._private
         else:
             if former is None or former == files:
@@ -196,7 +199,7 @@ class PageKeys:
                 )
                 files = None
         with self._lock:
-            # Another engine may have registered meanwhile, in another form or after other files had come.
+            # Another engine may have registered meanwhile, with another form or other files.
             if self._models.get((registration.model, registration.world_size)) is model:
                 self._models[registration.model, registration.world_size] = replace(model, files=files, state=state)
 
@@ -216,12 +219,13 @@ def _name_of(registration: Registration) -> str:
 
 
 def digest_of(form: PageForm, files: str) -> str:
-    """What stands before the keys of such pages."""
+    """The prefix of the keys of pages with this form and these files."""
     return hashlib.sha256(f"{form.text} weights={files}".encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
 def parts_of(key: str) -> tuple[str, int, int]:
-    """Model, world size and object group in a key of LMCache: ``model@rank@group@hash[@salt]``, numbers in hexadecimal. A text of another form has a world size of 0."""
+    """Model, world size (0 if the key is malformed) and object group in a key of LMCache, which has the form
+    ``model@rank@group@hash[@salt]`` with numbers in hexadecimal."""
     parts = key.split(_SEPARATOR)
     try:
         model, rank, group = parts[0], int(parts[1], 16), int(parts[2], 16)

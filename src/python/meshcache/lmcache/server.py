@@ -1,4 +1,4 @@
-"""What is known of the LMCache server of this process: the pages that its engines have registered."""
+"""The state of this process's LMCache server: the pages that its engines have registered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from .._engines.identity import Unreadable, canonical
 
-#: Element types of one byte do not say what a byte means: the kind of fp8 and its scales are the engine's.
+#: Element types of one byte do not define what a byte means, as the kind of fp8 and its scales are up to the engine.
 _OPAQUE: Final = ("uint8", "int8", "float8")
 
 
@@ -20,23 +20,23 @@ class PageForm:
 
     dtypes: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    #: Bytes of a page that nothing has been done to, such as compression.
+    #: Length of an unconverted (e.g. uncompressed) page in bytes.
     length: int
 
     @property
     def text(self) -> str:
-        """Equal for equal forms, in every release of LMCache."""
+        """A text that is equal for equal forms in every release of LMCache."""
         shapes = ",".join("x".join(map(str, shape)) for shape in self.shapes)
         return f"dtype={','.join(self.dtypes)} shape={shapes}"
 
     @property
     def is_opaque(self) -> bool:
-        """Whether the element type leaves open what the bytes mean."""
+        """Whether the element type does not define what the bytes mean."""
         return any(dtype.startswith(_OPAQUE) for dtype in self.dtypes)
 
     @staticmethod
     def of(description: Any) -> PageForm:
-        """The form in a ``MemoryLayoutDesc`` of LMCache. Raises what its attributes raise, and ``Unreadable``."""
+        """Reads the form from LMCache's ``MemoryLayoutDesc``. Raises what its attributes raise, and ``Unreadable``."""
         dtypes = tuple(str(canonical(dtype)) for dtype in description.dtypes)
         shapes = tuple(tuple(int(size) for size in shape) for shape in description.shapes)
         if not dtypes or len(dtypes) != len(shapes):
@@ -52,30 +52,30 @@ class PageForm:
 
 @dataclass(frozen=True)
 class Registration:
-    """The pages of all engines with one model name and world size. LMCache gives them the same keys, whatever they have registered."""
+    """The pages of all engines with one model name and world size, to which LMCache gives equal keys in any form."""
 
     model: str
     world_size: int
     #: By object group.
     forms: Mapping[int, PageForm]
-    #: Set when engines of different forms have registered: the server's memory may then have pages of either under any key.
+    #: Whether engines with different forms have registered, so that the server may have pages of either under any key.
     is_mixed: bool = False
-    #: Why the form of these pages is unknown.
+    #: Why the form of these pages is unknown; empty if it is known.
     problem: str = ""
 
 
 class Observer(Protocol):
-    """What hears of engines."""
+    """Is notified about engines."""
 
     def registered(self, registration: Registration) -> None:
-        """An engine of a model has registered: these are the pages of all of them now."""
+        """An engine has registered. The registration describes the pages of all engines of its model."""
 
     def cleared(self) -> None:
         """LMCache has cleared its memory."""
 
 
 class LMCacheServer:
-    """Engines of this process's server, from when the plug-in was loaded. Threads may share it."""
+    """Engines of this process's server that have registered since the plug-in was loaded. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class LMCacheServer:
         self._observers: weakref.WeakSet[Observer] = weakref.WeakSet()
 
     def add(self, observer: Observer) -> None:
-        """Tells an observer what has registered until now, and all that follows, for as long as it lives."""
+        """Notifies an observer of existing registrations, and of further ones while it lives."""
         with self._lock:
             self._observers.add(observer)
             known = list(self._registrations.values())
@@ -91,7 +91,7 @@ class LMCacheServer:
             observer.registered(registration)
 
     def register(self, model: str, world_size: int, merged: Any, groups: Mapping[int, Any] | None) -> None:
-        """An engine has registered its pages: ``MemoryLayoutDesc`` of each object group, or only of all of them."""
+        """Called when an engine has registered its pages: a ``MemoryLayoutDesc`` per group, or one for all groups."""
         problem, forms = "", {}
         try:
             described = {0: merged} if groups is None else groups
@@ -107,11 +107,11 @@ class LMCacheServer:
         self._tell(lambda observer: observer.registered(now))
 
     def cleared(self) -> None:
-        """LMCache has dropped its memory: an engine or an operator has asked for it."""
+        """Called when LMCache has cleared its memory on behalf of an engine or an operator."""
         self._tell(lambda observer: observer.cleared())
 
     def find(self, model: str, world_size: int) -> Registration | None:
-        """The engines of this name and size; None: none has registered."""
+        """The registration for a model name and world size; None if no engine has registered."""
         return self._registrations.get((model, world_size))
 
     def _tell(self, call: Callable[[Observer], None]) -> None:

@@ -1,4 +1,4 @@
-"""The keys of ``adapter_params`` in the configuration of LMCache's L2 adapter."""
+"""The keys of ``adapter_params`` in the configuration of an LMCache L2 adapter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Final
 from .._engines.options import Options
 from .._engines.settings import EngineSettings, settings_in
 
-#: LMCache waits so long for a delete, and then forgets it.
+#: LMCache waits this long for a delete, and then forgets it.
 TIMEOUT_BELOW_SECONDS: Final = 30.0
 
 MAX_WORKERS: Final = 32
 
-#: What other clients and the node call the same thing.
+#: Names that other clients and the node use for the same settings.
 _OTHER_NAMES: Final = {"num_workers": "workers", "socket": "client_socket", "socket_path": "client_socket"}
 
 _FACT_NAME: Final = re.compile(r"(?!private$)[a-z][a-z0-9_]*")
@@ -23,18 +23,18 @@ _FACT_NAME: Final = re.compile(r"(?!private$)[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Settings(EngineSettings):
-    """How the plug-in reaches its node, and what it does when it cannot. ``timeout``: from submit until a future completes."""
+    """How the plug-in reaches its node, and what it does if it cannot. ``timeout`` runs from submit to completion."""
 
-    #: Threads for lookups, as many for loads, and as many for stores and deletes.
+    #: Number of threads for lookups, for loads, and for stores and deletes, each.
     workers: int = 2
-    #: Futures that wait for a thread at most; further ones fail at once.
+    #: Most futures waiting for a thread; further ones fail at once.
     max_pending: int = 4096
-    #: Memory that the node gives for pages that go staged: the largest page must fit. A node gives 256 MiB at most.
+    #: Bytes of staging memory to request from the node, which gives at most 256 MiB. The largest page must fit.
     staging_bytes: int = 256 << 20
 
     @staticmethod
     def parse(adapter_params: Mapping[str, Any] | None) -> Settings:
-        """The settings in ``adapter_params``. Raises ``ValueError`` for unknown keys and for bad values."""
+        """Reads the settings in ``adapter_params``. Raises ``ValueError`` for unknown keys and bad values."""
         options = Options(adapter_params, "adapter_params")
         defaults = Settings()
         options.refuse_others(list(vars(defaults)), other_names=_OTHER_NAMES)
@@ -52,10 +52,10 @@ class Settings(EngineSettings):
 
     @property
     def fence_seconds(self) -> float:
-        """The last part of an operation's time: proof that the node has let go of the memory is waited for so long."""
+        """The last part of an operation's time, reserved for proof that the node has released the memory."""
         return min(1.0, self.timeout / 4)
 
     @property
     def lookup_seconds(self) -> float:
-        """A lookup that has no answer after this long is a miss."""
+        """A lookup without an answer after this time is a miss."""
         return min(1.0, self.timeout - self.fence_seconds)

@@ -1,4 +1,4 @@
-"""Moves the pages of a job between the memory of LMCache and the node."""
+"""Moves the pages of a job between LMCache's memory and the node."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from .._memory.memory import Memory
 from .jobs import Job
 from .memory import Piece, PoolMemory
 
-#: The longest piece of a page that a request can have.
+#: Longest piece of a page in a request.
 _MAX_PIECE_BYTES: Final = 0xFFFFFFFF
 
-#: The page that stands for an empty one: a page of a node has at least one byte. A page with just these bytes is not
-#: stored, so that no other page is taken for an empty one.
+#: Stands for an empty page, because a node's page has at least one byte. A real page with exactly these bytes is not
+#: stored, so that it cannot be mistaken for an empty one.
 EMPTY_PAGE: Final = bytes.fromhex("7c0e65d2f94b4a86b1d83a2fc5907e14")
 
 
 class Transfer:
-    """Reads pages into memory, and stores pages from it. One result a page; what fails is false."""
+    """Reads pages into memory, and stores pages from it. One result per page; false if it failed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._memory = PoolMemory(client)
 
     def move(self, job: Job, names: Sequence[str | None]) -> list[bool]:
-        """Pages of a job that reads or stores, under these keys. What has none is false. Raises what the client raises for wrong arguments.
+        """Reads or stores the pages of a job under these keys. Pages without a key are false. Raises what the client
+        raises for wrong arguments.
 
-        Only the job refers to memory of the caller, so that an exception, which keeps frames, keeps none of it.
+        Only the job refers to the caller's memory, so that an exception, which keeps frames, does not keep the memory.
         """
         results = [False] * len(names)
         known = [(index, name) for index, name in enumerate(names) if name is not None]
         empty = [(index, name) for index, name in known if job.memories[index].length == 0]
-        # A page that is too long for any request is not stored, and so is a miss.
+        # A page that is too long for any request is never stored, so it is a miss.
         chosen = [(index, name) for index, name in known if 0 < job.memories[index].length <= _MAX_PIECE_BYTES]
         if job.operation == "set":
             chosen = [(index, name) for index, name in chosen if not _is_marker(job.memories[index])]
@@ -48,7 +49,7 @@ class Transfer:
         return results
 
     def _move_some(self, job: Job, chosen: Sequence[tuple[int, str]], results: list[bool]) -> None:
-        """Pages in one request for each region that they lie in."""
+        """Moves pages, with one call per region."""
         groups: dict[Region, tuple[list[tuple[int, str]], list[Piece]]] = {}
         for page, piece in zip(chosen, self._memory.pieces([job.memories[index] for index, _ in chosen])):
             pages, pieces = groups.setdefault(piece[0], ([], []))
@@ -69,7 +70,7 @@ class Transfer:
 
 
 def _is_marker(memory: Memory) -> bool:
-    """Has this memory the page that stands for an empty one?"""
+    """Whether this memory holds the page that stands for an empty one."""
     return memory.length == len(EMPTY_PAGE) and ctypes.string_at(memory.address, memory.length) == EMPTY_PAGE
 
 

@@ -1,4 +1,4 @@
-"""Which weights the pages of an engine were computed with, while the weights change."""
+"""Tracks the weights with which an engine's pages were computed, while the weights change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshcache._engines.weights import Weights
 
 _live: weakref.WeakSet[WeightChanges] = weakref.WeakSet()
 
-#: The weights of each engine, by its controller. They outlive its storage, which may be detached and attached again.
+#: Weights of each engine, by its controller. They outlive its storage, which may be detached and attached again.
 _of_engines: weakref.WeakKeyDictionary[object, WeightChanges] = weakref.WeakKeyDictionary()
 
 
@@ -22,21 +22,21 @@ def live() -> list[WeightChanges]:
 
 
 def of_engine(controller: object) -> WeightChanges | None:
-    """The weights of the engine that has this controller; None: nobody has followed them."""
+    """The weights of the engine with this controller; None if they were not tracked."""
     return _of_engines.get(controller)
 
 
 def remember(controller: object, changes: WeightChanges) -> None:
-    """From now on these are followed for as long as the engine lives."""
+    """Tracks these weights as long as the engine lives."""
     _of_engines[controller] = changes
 
 
 class WeightChanges:
-    """Follows the weights of one engine, and closes its storage while pages of two kinds of weights may be in its own cache.
+    """Tracks the weights of one engine, and closes its storage while its own cache may have pages of different weights.
 
-    SGLang changes weights first, then names their version, and drops its own cache last, or not at all. Until it has, pages of the former weights are
-    in its cache and on their way to the storage: nothing is read and nothing is stored. What SGLang has dropped without a reason that is known may
-    have been computed with any weights.
+    SGLang changes weights first, then names their version, and drops its own cache last, or not at all. Until then,
+    pages of the former weights are in its cache and on their way to the storage, so nothing is read or stored. After a
+    drop for an unknown reason, the weights are unknown.
     """
 
     def __init__(
@@ -48,11 +48,9 @@ class WeightChanges:
         owner: object = None,
         stated: str | None = None,
     ) -> None:
-        """``read_version``: what the engine calls its weights now. ``use`` switches to the pages of a fingerprint. ``owner``: the engine's storage.
-        ``stated``: the fingerprint that the operator states for it.
-
-        ``use`` must not keep the storage alive: its engine's weights are followed for as long as the engine lives.
-        """
+        """``read_version`` returns the engine's present version of its weights. ``use`` switches to the pages of a
+        fingerprint; it must not keep the storage alive, as the weights are tracked as long as the engine lives.
+        ``owner`` is the engine's storage, ``stated`` the fingerprint that the operator states."""
         self._owner = None if owner is None else weakref.ref(owner)
         self.weights = weights
         self._read_version = read_version
@@ -60,28 +58,28 @@ class WeightChanges:
         self._logger = logger
         self._lock = threading.RLock()
         self._seen = read_version()
-        # Updates under way, the places where an update is open that takes several calls, and resets under way.
+        # Updates in progress, places where an update of several calls is open, and resets in progress.
         self._updates = 0
         self._open: set[int] = set()
         self._resets = 0
-        # Has the log said that the cache was flushed while an update is open?
+        # Whether it was logged that the cache was flushed while an update is open.
         self._has_warned = False
-        # The engine's own cache may have pages of the former weights.
+        # Whether the engine's own cache may have pages of the former weights.
         self._is_mixed = False
-        # It was dropped since the last update began, while others go on.
+        # Whether the cache was dropped since the last update began, while others continue.
         self._was_dropped = False
-        # The version that was named when the weights began to change, and what has been told since, if anything: None may be told, too.
+        # The version when the weights began to change, and the one told since, in a tuple, as None can be told, too.
         self._version_before: str | None = None
         self._told: tuple[str | None] | None = None
-        # What the operator has stated for the storage that was made last.
+        # The fingerprint that the operator stated for the latest storage.
         self._stated = stated
         _live.add(self)
 
     def pass_on(self, owner: object, use: Callable[[str | None], None], stated: str | None, *, are_fixed: bool) -> None:
-        """The engine gets another storage. What has happened to its weights meanwhile counts for that one.
+        """Passes the weights on to another storage of the engine, for which all changes so far count.
 
-        The same fingerprint stated again says nothing of changes that came after the first statement; another one does. ``are_fixed``: from now on, the
-        operator states that no reset changes the weights.
+        Stating the same fingerprint again does not cover changes since the first statement; stating another one does.
+        ``are_fixed``: from now on, the operator states that no reset changes the weights.
         """
         with self._lock:
             self._owner, self._use = weakref.ref(owner), use
@@ -96,7 +94,7 @@ class WeightChanges:
 
     @property
     def is_open(self) -> bool:
-        """May pages be read and stored? A version that the engine names anew is followed first."""
+        """Whether pages may be read and stored. A new version named by the engine is applied first."""
         version = self._read_version()
         if version != self._seen:
             self._follow(version)
@@ -106,7 +104,7 @@ class WeightChanges:
         with self._lock:
             if version == self._seen:
                 return
-            # While the weights change, the version counts when that has ended.
+            # While the weights change, the version takes effect at the end of the change.
             if self._is_mixed or self._resets:
                 return
             self._seen = version
@@ -117,19 +115,19 @@ class WeightChanges:
                 self._warn("the engine no longer names the version of its weights")
 
     def is_of(self, storage: object) -> bool:
-        """Are these the weights of the engine with this storage?"""
+        """Whether these are the weights of the engine with this storage."""
         return self._owner is not None and self._owner() is storage
 
-    # What happens in the engine
+    # Events of the engine
 
     def update_begins(self) -> None:
-        """Weights are about to change in place."""
+        """Called before weights change in place."""
         with self._lock:
             self._updates += 1
             self._mix()
 
     def update_ends(self, version: str | None, *, has_told: bool) -> None:
-        """A change of weights has ended. ``has_told``: the caller could have named the version, and None says that it did not."""
+        """Called after a change of weights. ``has_told``: the request could name a version; None means it did not."""
         with self._lock:
             self._updates -= 1
             if has_told:
@@ -139,25 +137,25 @@ class WeightChanges:
             self._settle_if_dropped()
 
     def opened(self, place: int) -> None:
-        """An update of several calls is open in this place. SGLang has several such places, which open and close together."""
+        """Called when an update of several calls was opened in this place. SGLang has several, which open together."""
         with self._lock:
             self._open.add(place)
             self._mix()
 
     def closed(self, place: int) -> None:
-        """The update in this place has ended. One that is not open there changes nothing."""
+        """Called when the update in this place has ended. Does nothing if none is open there."""
         with self._lock:
             if place in self._open:
                 self._open.remove(place)
                 self._settle_if_dropped()
 
     def reset_begins(self) -> None:
-        """The engine drops its own cache, with all pages that are under way."""
+        """Called before the engine drops its own cache, with all transfers in progress."""
         with self._lock:
             self._resets += 1
 
     def reset_ends(self) -> None:
-        """The engine has dropped its own cache."""
+        """Called after the engine has dropped its own cache."""
         with self._lock:
             self._resets -= 1
             if self._is_mixed:
@@ -182,14 +180,15 @@ class WeightChanges:
                 )
 
     def tell(self, version: str | None) -> None:
-        """The engine or the operator names the weights. Pages in the engine's cache must be of these, or the cache must be dropped next."""
+        """Sets the version that the engine or the operator names. All pages in the engine's cache must be of these
+        weights, or the cache must be dropped next."""
         with self._lock:
             if self._is_mixed:
                 self._told = (version,)
             else:
                 self._tell(version)
 
-    # What follows
+    # Consequences
 
     def _mix(self) -> None:
         if not self._is_mixed:
@@ -206,7 +205,7 @@ class WeightChanges:
             self._settle()
 
     def _settle(self) -> None:
-        """All weights are new, and all pages in the engine's cache will be of these."""
+        """Ends a change: all weights are new, and the engine's cache has no pages of former ones."""
         self._is_mixed = self._was_dropped = False
         named = self._read_version()
         self._seen = named

@@ -1,4 +1,4 @@
-"""What this package takes from SGLang. Without SGLang, stand-ins keep it importable for tests and demos."""
+"""The parts of SGLang that this package uses. Without SGLang, stand-ins keep it importable for tests and demos."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class _Result:
 
 _hicache = imported("sglang.srt.mem_cache.hicache_storage")
 
-#: Whether SGLang is there. Where it is not, there is no engine whose settings could be read.
+#: Whether SGLang is installed. If not, there is no engine whose settings could be read.
 IS_INSTALLED: Final[bool] = _hicache is not None
 
-#: The base class that SGLang's backend factory demands.
+#: The base class that SGLang's backend factory requires.
 HiCacheStorage: Any = getattr(_hicache, "HiCacheStorage", object)
 
 _PoolTransferResult: Any = getattr(_hicache, "PoolTransferResult", _Result)
 
-#: Accessors of SGLang's runtime context (0.5.18 and newer), each for a group of the settings that are in effect.
+#: Accessors of SGLang's runtime context (0.5.18 and newer), each for a group of settings in effect.
 _GROUPS = ("get_model", "get_serving", "get_spec", "get_lora")
 
-#: The version of the weights that SGLang names when nobody has told it one.
+#: The version of the weights that SGLang reports if it was not told one.
 _UNNAMED_VERSION = "default"
 
 
 def pool_transfer_result(kv_pages: int, found: dict[Any, int], restorable: list[int]) -> Any:
-    """A ``PoolTransferResult``. SGLang before ``restorable_prefix_pages`` has two fields and gets no list."""
+    """A ``PoolTransferResult``. SGLang without its field ``restorable_prefix_pages`` gets no list."""
     try:
         return _PoolTransferResult(kv_pages, found, restorable)
     except TypeError:
@@ -44,13 +44,13 @@ def pool_transfer_result(kv_pages: int, found: dict[Any, int], restorable: list[
 
 
 def storage_metrics_class() -> Any:
-    """SGLang's ``StorageMetrics``, the only type that its collector accepts; None when it cannot be imported."""
+    """SGLang's ``StorageMetrics``, the only type that its collector accepts; None if it cannot be imported."""
     module = imported("sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector")
     return getattr(module, "StorageMetrics", None)
 
 
 def given(name: str) -> Any:
-    """A server argument as the operator has given it; None for one that this version of SGLang does not have. Raises ``Unreadable``."""
+    """A server argument as given by the operator; None if this version of SGLang lacks it. Raises ``Unreadable``."""
     arguments = _server_arguments()
     return getattr(arguments, name) if name in _declared(arguments) else None
 
@@ -59,7 +59,7 @@ def in_effect(name: str) -> Any:
     """A server argument as SGLang uses it now. Raises ``Unreadable``."""
     context = imported("sglang.srt.runtime_context")
     if not hasattr(context, _GROUPS[0]):
-        # Before there were groups, the arguments themselves were changed.
+        # Versions without groups change the arguments themselves.
         return given(name)
     for group in _GROUPS:
         settings = getattr(context, group)()
@@ -69,18 +69,18 @@ def in_effect(name: str) -> Any:
 
 
 def in_effect_if_any(name: str) -> Any:
-    """A server argument as SGLang uses it now; None for one that this version of SGLang does not have. Raises ``Unreadable``."""
+    """A server argument as SGLang uses it now; None if this version of SGLang lacks it. Raises ``Unreadable``."""
     return in_effect(name) if name in _declared(_server_arguments()) else None
 
 
 def switch(name: str) -> Any:
-    """What SGLang makes of a variable of the environment; None for one that this version of SGLang does not have."""
+    """SGLang's value of an environment variable; None if this version of SGLang lacks it."""
     variable = getattr(getattr(imported("sglang.srt.environ"), "envs", None), name, None)
     return None if variable is None else variable.get()
 
 
 def weight_version() -> str | None:
-    """The version of the weights that SGLang names now; None: nobody has told it one, or it cannot be read."""
+    """The version of the weights that SGLang reports now; None if it was not told one, or it cannot be read."""
     if not IS_INSTALLED:
         return None
     try:
@@ -91,7 +91,7 @@ def weight_version() -> str | None:
 
 
 def hashes_have_namespaces() -> bool:
-    """Do the keys of pages depend on the adapter of the request? They do not before SGLang 0.5.20."""
+    """Whether the keys of pages depend on the request's adapter. They do not before SGLang 0.5.20."""
     return hasattr(imported("sglang.srt.mem_cache.utils"), "storage_namespace_seed")
 
 

@@ -1,4 +1,4 @@
-"""How the pages of each kind of host pool are laid out: the facts without which their bytes mean nothing."""
+"""The layout of pages in each kind of host pool: the facts that give their bytes a meaning."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .sizes import piece_sizes
 
 _Reader = Callable[[Facts, Any, bool], None]
 
-#: What SGLang stores as bytes without a kind: 8-bit floats of either kind, and packed formats.
+#: Types that say nothing about the numbers: SGLang stores 8-bit floats of both kinds and packed formats in them.
 _KINDLESS: Final = frozenset({"uint8", "int8"})
-#: Settings of ``--kv-cache-dtype`` that name what torch calls otherwise.
+#: Values of ``--kv-cache-dtype`` with other names in torch.
 _KINDS_BY_SETTING: Final = {
     "fp8_e4m3": "float8_e4m3fn",
     "fp8_e5m2": "float8_e5m2",
@@ -28,21 +28,19 @@ _KINDS_BY_SETTING: Final = {
 
 
 def real_pool(pool: Any) -> Any:
-    """The host pool behind a ``HostPoolGroup``, which SGLang 0.5.16 to 0.5.18 registers in its place."""
+    """The host pool in a ``HostPoolGroup``, which SGLang 0.5.16 to 0.5.18 registers instead."""
     anchor = attribute(pool, "anchor_entry")
     inner = None if anchor is None else attribute(anchor, "host_pool")
     return pool if inner is None else inner
 
 
 def kind_of_numbers(pool: Any, *, is_draft: bool = False) -> str:
-    """What the numbers of a pool are, such as ``float8_e5m2``. Raises ``Unreadable`` when they are stored as bytes and nothing says what these mean.
-
-    ``is_draft``: the pool has the pages of a draft model only, which may have a kind of its own.
-    """
+    """The kind of a pool's numbers, such as ``float8_e5m2``. ``is_draft``: the pool only has pages of a draft model,
+    which may have a kind of its own. Raises ``Unreadable`` for bytes of unknown meaning."""
     stored = value_text(pool.dtype).removeprefix("torch.")
     if stored not in _KINDLESS:
         return stored
-    # Host pools know their device pool, which has the kind, before SGLang 0.5.22.
+    # Before SGLang 0.5.22, host pools refer to their device pool, which knows the kind.
     device = attribute(attribute(pool, "device_pool"), "dtype")
     if device is not None:
         meant = value_text(device).removeprefix("torch.")
@@ -62,14 +60,15 @@ def _kind_setting(is_draft: bool) -> str:
 
 
 def named_kind(setting: str) -> str:
-    """The name that torch has for a setting of a dtype."""
+    """Torch's name for the value of a dtype setting."""
     return _KINDS_BY_SETTING.get(setting, setting)
 
 
 def read_geometry(facts: Facts, pool: Any, parts: int = 0, *, is_draft: bool = False) -> None:
     """Adds the facts of a host pool.
 
-    ``parts``: into how many parts the heads of each page are split; 0: they are not. ``is_draft``: the pages are those of a draft model only.
+    ``parts`` is the number of parts into which the heads of each page are split; 0 if they are not. ``is_draft``: the
+    pages are those of a draft model only.
     """
     name = type(pool).__name__
     reader = _KINDS.get(name)
@@ -86,7 +85,7 @@ def read_geometry(facts: Facts, pool: Any, parts: int = 0, *, is_draft: bool = F
 
 
 def draft_layers(pool: Any) -> int:
-    """Layers of a draft model that lie in the pages of the target's pool. Before SGLang 0.5.18 there are none."""
+    """Number of layers of a draft model in the pages of the target's pool. It is 0 before SGLang 0.5.18."""
     target = attribute(pool, "target_layer_num")
     packed = 0 if target is None else int(pool.layer_num) - int(target)
     return packed + len(attribute(pool, "mtp_draft_buffer_infos") or ())
@@ -97,7 +96,7 @@ def _unknown(name: str) -> str:
 
 
 def _pieces(pool: Any, parts: int = 1) -> str:
-    """The bytes of each piece of a page, in its order."""
+    """Lengths of the pieces of a page, in order, as runs such as ``2x4096``."""
     sizes = piece_sizes(pool)
     if sizes is None:
         raise Unreadable("the pool does not say how long the pieces of a page are (get_page_buffer_meta)")
@@ -111,11 +110,11 @@ def _pieces(pool: Any, parts: int = 1) -> str:
 
 
 def _read_all(facts: Facts, pool: Any, kind: str, names: dict[str, str]) -> None:
-    """Adds the kind of a pool and attributes of it: the names of facts, and of the attributes that they are."""
+    """Adds the kind of a pool, and attributes of it. ``names`` maps names of facts to names of attributes."""
     label = type(pool).__name__
     facts.read("kind", lambda: kind, where=label)
     for fact, name in names.items():
-        # A name bound in a loop changes with it.
+        # The default argument binds the name now, as the loop variable changes.
         facts.read(fact, lambda name=name: getattr(pool, name), where=f"{label}.{name}")  # type: ignore[misc]
 
 
@@ -129,13 +128,13 @@ def _read_axes(facts: Facts, pool: Any) -> None:
 
 
 def _axes(pool: Any) -> str:
-    """In which order the bytes of keys and values are: ``nhd`` (token, head, dimension) unless a variable of the environment asks for another one."""
-    # Host pools know their buffers, or before SGLang 0.5.22 their device pool.
+    """Order of the bytes of keys and values: ``nhd`` (token, head, dimension) unless the environment changes it."""
+    # Host pools refer to their buffers, or, before SGLang 0.5.22, to their device pool.
     described = [attribute(attribute(info, "buffers"), "layout") for info in attribute(pool, "_buffer_infos") or ()]
     device = attribute(attribute(pool, "device_pool"), "kv_cache_layout")
     found = {str(attribute(layout, "value") or layout) for layout in described or [device] if layout is not None}
     if found:
-        # Pages of tokens have the bytes of tokens one after the other.
+        # Layouts that store the tokens of a page one after the other count as equal.
         return "+".join(sorted({_SAME_AXES.get(name, name) for name in found}))
     for name, usual in _AXES_SWITCHES.items():
         value = framework.switch(name)
@@ -145,11 +144,11 @@ def _axes(pool: Any) -> str:
 
 
 def _read_format(facts: Facts, pool: Any) -> None:
-    """The name of a page format of its own, which some pools have since SGLang 0.5.22."""
+    """Adds the name of a special page format, which some pools have since SGLang 0.5.22."""
     facts.read("format", lambda: getattr(pool, "storage_format_tag", None) or "none", where="storage_format_tag")
 
 
-#: Variables of SGLang's environment that order the bytes of keys and values, and what they are for the usual order.
+#: Environment variables of SGLang that change the order of the bytes of keys and values, with their usual values.
 _AXES_SWITCHES: Final = {"SGLANG_USE_HND_KVCACHE": False, "SGLANG_AITER_KV_CACHE_LAYOUT": "nhd"}
 _SAME_AXES: Final = {"paged_nhd": "nhd", "page_major": "nhd"}
 _LAYERS: Final = {"layers": "layer_num", "first_layer": "start_layer"}
@@ -159,7 +158,7 @@ def _heads(kind: str) -> _Reader:
     def read(facts: Facts, pool: Any, is_draft: bool) -> None:
         _read_all(facts, pool, kind, {**_LAYERS, "heads": "head_num", "head_dim": "head_dim"})
         facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")
-        # Pools of keys only have one order.
+        # Pools that only have keys have a single order.
         if kind != "keys":
             _read_axes(facts, pool)
         _read_numbers(facts, pool, is_draft)
@@ -169,7 +168,7 @@ def _heads(kind: str) -> _Reader:
 
 
 def _split(facts: Facts, pool: Any, parts: int) -> None:
-    """Parts of heads are the same whatever number of them a rank has."""
+    """Adds the facts of parts of heads, which do not depend on how many heads a rank has."""
     _read_all(facts, pool, "heads", {**_LAYERS, "head_dim": "head_dim"})
     facts.read("heads", lambda: int(pool.head_num) // parts, where="head_num")
     facts.read("pieces", lambda: _pieces(pool, parts), where="get_page_buffer_meta")
@@ -207,7 +206,7 @@ def _indexer(facts: Facts, pool: Any, is_draft: bool) -> None:
 
 
 def _compressed(facts: Facts, pool: Any, is_draft: bool) -> None:
-    """Pools of DeepSeek V4, which packs 8-bit floats of one kind with their scales."""
+    """Adds the facts of pools of DeepSeek V4, which packs 8-bit floats of one kind with their scales."""
     names = {"layers": "layer_num", "item_bytes": "item_bytes", "slots": "slot_page_size", "pool": "pool_name"}
     _read_all(facts, pool, "compressed", names)
     facts.read("dtype", lambda: _compressed_kind(is_draft), where="--kv-cache-dtype")
@@ -220,7 +219,7 @@ def _compressed_kind(is_draft: bool) -> str:
 
 
 def _encoding() -> Any:
-    """How numbers and scales lie in a page: two of the encodings differ in nothing but their order. Releases without a choice have the first one."""
+    """Order of numbers and scales in a page; two encodings differ only in that. Releases without a choice use v4."""
     if framework.switch("SGLANG_DSV4_KV_LAYOUT") is None:
         return "v4"
     pools = imported("sglang.srt.mem_cache.deepseek_v4_memory_pool")
@@ -240,7 +239,7 @@ def _compressed_states(facts: Facts, pool: Any, is_draft: bool) -> None:
 
 
 def _envelope(facts: Facts, pool: Any, is_draft: bool) -> None:
-    """One piece a page, in the order of the device's own pages."""
+    """Adds the facts of pages that are a single piece, in the order of the device's own pages."""
     _read_all(facts, pool, "envelope", {"first_layer": "start_layer", "item_bytes": "item_bytes"})
     for fact, name in {"heads": "head_num", "head_dim": "head_dim", "layers": "layer_num"}.items():
         facts.read(fact, lambda name=name: getattr(pool.device_pool, name), where=f"device_pool.{name}")  # type: ignore[misc]
@@ -249,18 +248,18 @@ def _envelope(facts: Facts, pool: Any, is_draft: bool) -> None:
 
 
 def _logical(facts: Facts, pool: Any, is_draft: bool) -> None:
-    """Indices without bytes: the pages lie in other pools."""
+    """Adds the fact of a pool that has indices without bytes, as its pages are in other pools."""
     facts.read("kind", lambda: "logical", where=type(pool).__name__)
 
 
 def _stand_in(facts: Facts, pool: Any, is_draft: bool) -> None:
-    """A pool of a program that plays an engine."""
+    """Adds the facts of a pool of a program that simulates an engine."""
     facts.read("kind", lambda: "stand-in", where=type(pool).__name__)
     facts.read("pieces", lambda: _pieces(pool), where="get_page_buffer_meta")
     facts.read("dtype", lambda: value_text(pool.dtype).removeprefix("torch."), where="dtype")
 
 
-#: How the facts of a pool are read, by its class. A pool of another class has pages that nobody else may read.
+#: Readers of a pool's facts, by its class. Pages of a pool of another class are not shared.
 _KINDS: Final[dict[str, _Reader]] = {
     "MHATokenToKVPoolHost": _heads("heads"),
     "AsymmetricMHATokenToKVPoolHost": _heads("heads"),

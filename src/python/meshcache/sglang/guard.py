@@ -1,4 +1,4 @@
-"""What keeps SGLang's control threads alive: a thread that meets an exception ends, and is never started again."""
+"""Keeps exceptions from SGLang's control threads, which would end and never be restarted."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ logger = logging.getLogger("meshcache.sglang")
 
 
 class Deadline:
-    """The end of one call, shared by all requests that it makes."""
+    """The deadline of one call, shared by all its requests."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Seconds that are left; 0 when there are none."""
+        """Seconds left; 0 if there are none."""
         return max(0.0, self._end - time.monotonic())
 
 
-#: A lookup stands between a request and its start: it waits no longer than this for the node.
+#: Longest wait of a lookup for the node, because it delays the start of a request.
 LOOKUP_SECONDS: Final = 1.0
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def guarded(fallback: Callable[..., Any]) -> Callable[[Method], Method]:
-    """A method that never raises. ``fallback`` takes its arguments and gives what says that nothing was found or done."""
+    """Decorates a method so that it never raises. ``fallback`` takes its arguments and makes the result on failure."""
 
     def wrap(method: Method) -> Method:
         @functools.wraps(method)
@@ -48,7 +48,7 @@ def guarded(fallback: Callable[..., Any]) -> Callable[[Method], Method]:
 
 
 def length(keys: Any) -> int:
-    """How many there are; 0 for what has no length."""
+    """Number of elements; 0 for an object without a length."""
     try:
         return len(keys)
     except TypeError:
@@ -56,10 +56,10 @@ def length(keys: Any) -> int:
 
 
 def misses(keys: Any = None, *_: Any, **__: Any) -> list[bool]:
-    """A fallback: nothing was moved."""
+    """Fallback result: nothing was moved."""
     return [False] * length(keys)
 
 
 def none_found(keys: Any = None, *_: Any, **__: Any) -> list[None]:
-    """A fallback: nothing is there."""
+    """Fallback result: nothing exists."""
     return [None] * length(keys)

@@ -1,4 +1,4 @@
-"""Events of SGLang that it tells its storage nothing of: its own cache is dropped, weights change, their version is named."""
+"""Hooks for events of which SGLang does not notify its storage: cache resets, changes of weights, and version names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UPDATES: Final = (
     "load_weights_from_distributed",
 )
 
-#: Where weights are changed. The first ones know what the request says; the last ones are called whatever has kept a reference to the first.
+#: Classes that change weights. The first ones see the request; the last ones also catch calls by older references.
 _UPDATERS: Final = (
     ("sglang.srt.managers.scheduler_components.weight_updater", "SchedulerWeightUpdaterManager"),
     ("sglang.srt.managers.tp_worker", "BaseTpWorker"),
@@ -33,17 +33,17 @@ _UPDATERS: Final = (
     ("sglang.srt.model_executor.model_runner", "ModelRunner"),
 )
 
-#: The controller's methods in which a storage is made. Releases without the second one make it at the start only.
+#: Methods of the controller that make a storage. Releases without the second one make it only at the start.
 _START, _ATTACH = "__init__", "attach_storage_backend"
 
-#: Where requests are served. Without this module, nothing in this process changes weights.
+#: Module that serves requests. Without it, nothing in this process changes weights.
 _SCHEDULER: Final = "sglang.srt.managers.scheduler"
 
 _lock = threading.Lock()
 
 
 def install() -> str | None:
-    """From now on, all engines of this process are told what happens. May be called again. Returns why this is not possible; None: it is."""
+    """Installs all hooks for the engines of this process, and may be called again. Returns why that failed, or None."""
     with _lock:
         controller = getattr(imported("sglang.srt.managers.cache_controller"), "HiCacheController", None)
         if not _wrap(controller, "reset", _reset):
@@ -69,7 +69,7 @@ def _follow_updates() -> str | None:
 
 
 def _wrap(kind: Any, name: str, wrapper: Callable[[Any], Any]) -> bool:
-    """Wraps a method that this very class has. True: it is wrapped now, or was before."""
+    """Wraps a method defined in this class itself. True if it is now wrapped, or was before."""
     original = None if kind is None else vars(kind).get(name)
     if not callable(original):
         return False
@@ -83,7 +83,7 @@ def _wrap(kind: Any, name: str, wrapper: Callable[[Any], Any]) -> bool:
 def _reset(original: Any) -> Any:
     def reset(self: Any, *arguments: Any, **named: Any) -> Any:
         storage = attribute(self, "storage_backend")
-        # A storage that SGLang has wrapped is none of ours: all are told then.
+        # A storage that SGLang has wrapped is not recognized, so all are notified then.
         followers = [changes for changes in live() if changes.is_of(storage)] or live()
         if _is_being_made(self):
             followers = []
@@ -99,28 +99,29 @@ def _reset(original: Any) -> Any:
 
 
 def _is_being_made(controller: Any) -> bool:
-    """Is this the reset at the end of the constructor of the controller's own tree? That one drops nothing."""
+    """Whether this is the reset in the constructor of the controller's own tree, which drops nothing."""
     return any(attribute(owner, "cache_controller") is controller for _, owner in _calls_under_way("__init__"))
 
 
 def attaching_controller() -> tuple[Any, bool]:
-    """The controller that is making a storage in this thread, if any, and whether its engine runs already: one that starts makes it in its constructor."""
+    """The controller that is making a storage in this thread, if any, and whether its engine is already running. At the
+    start, the storage is made in the controller's constructor."""
     kind = getattr(imported("sglang.srt.managers.cache_controller"), "HiCacheController", None)
     calls = [] if kind is None else [call for call in _calls_under_way(_START, _ATTACH) if isinstance(call[1], kind)]
     return (calls[0][1] if calls else None), bool(calls) and _START not in (name for name, _ in calls)
 
 
 def weights_can_change() -> bool:
-    """Has this process what changes the weights of an engine?"""
+    """Whether the weights of an engine in this process can change."""
     return _SCHEDULER in sys.modules
 
 
 def _calls_under_way(*names: str) -> Iterator[tuple[str, Any]]:
-    """The methods of these names that are being called in this thread, innermost first: their names, and their objects."""
+    """Active calls of methods with these names in this thread, innermost first: their names and objects."""
     frame = inspect.currentframe()
     while frame is not None:
         name = frame.f_code.co_name
-        # Looking at the variables of other frames could keep what they hold alive.
+        # Other frames are not inspected, as reading their variables could keep objects alive.
         owner = frame.f_locals.get("self") if name in names else None
         if owner is not None:
             yield name, owner
@@ -151,12 +152,12 @@ def _session_begins(original: Any) -> Any:
         try:
             result = original(self, *arguments, **named)
         except BaseException:
-            # Some weights may have been changed, and no update is open that could end.
+            # Some weights may have changed, but no update is open that would end later.
             for changes in live():
                 changes.update_begins()
                 changes.update_ends(None, has_told=False)
             raise
-        # SGLang rejects an update while another one is open, and then changes nothing.
+        # SGLang rejects an update while another one is open, and changes nothing.
         if _succeeded(result):
             for changes in live():
                 changes.opened(id(self))
@@ -189,7 +190,7 @@ def _version(original: Any) -> Any:
 
 
 def _told(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[bool, str | None]:
-    """Whether a request could have named the version of the weights, and which it named."""
+    """Whether a request could name the version of the weights, and the version that it named."""
     for value in (*arguments, *named.values()):
         if hasattr(value, "weight_version"):
             version = value.weight_version
@@ -198,7 +199,7 @@ def _told(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[bool, str 
 
 
 def _succeeded(result: Any) -> bool:
-    """What SGLang's methods return says so: an object with ``success``, or a tuple that begins with it."""
+    """Whether a method of SGLang returned success, in an object with ``success`` or a tuple that begins with it."""
     if isinstance(result, tuple) and result:
         return bool(result[0])
     return bool(getattr(result, "success", True))

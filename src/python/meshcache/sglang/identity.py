@@ -1,4 +1,4 @@
-"""What the pages of an engine are kept under, so that different configurations share none, and what cannot work."""
+"""The identity of an engine's pages, so that different configurations share none, and checks for unusable ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .memory import attribute
 from .pool import MAX_PIECES, differs_by_rank
 from .settings import Settings
 
-#: Where the operator's statements about facts are.
+#: Name of the settings in which operators state facts.
 EXTRA_CONFIG: Final = "the extra config"
 
-#: A fact that this engine has no value for, as its code says.
+#: Value of a fact that does not apply to this engine.
 _NONE: Final = "none"
 
-#: Arguments that change what weights compute with beside the way they are loaded. Those that are not given are left out.
+#: Arguments, in addition to those for loading, that change the effective weights. Those not given are left out.
 _QUANTIZATION: Final = (
     "modelopt_checkpoint_restore_path",
     "modelopt_quant",
@@ -33,7 +33,7 @@ _QUANTIZATION: Final = (
     "rl_quant_profile",
     "torchao_config",
 )
-#: Variables of SGLang's environment that do the same. Those that are off are left out.
+#: Environment variables of SGLang that change the effective weights. Those that are off are left out.
 _QUANTIZATION_SWITCHES: Final = (
     "SGLANG_CPU_QUANTIZATION",
     "SGLANG_DSV4_FP4_DEQUANT",
@@ -44,7 +44,7 @@ _QUANTIZATION_SWITCHES: Final = (
     "SGLANG_QUANT_ALLOW_DOWNCASTING",
 )
 
-#: Arguments that change what is computed from the same weights and tokens. Those that are not given are left out.
+#: Arguments that change what is computed from the same weights and tokens. Those not given are left out.
 _COMPUTING: Final = (
     "dllm_algorithm",
     "dllm_algorithm_config",
@@ -56,20 +56,20 @@ _COMPUTING: Final = (
     "kt_weight_path",
     "uno_lora_path",
 )
-#: Values of ``--load-format`` with which weights come from another engine, from a pack, or from an unknown place.
+#: Values of ``--load-format`` for weights that come from another engine, a pack, or an unknown place.
 _OTHER_SOURCES: Final = ("expert_pack", "ipc_cache", "private", "remote_instance")
-#: What may be the name of a model of a hub: a name, or an owner and a name.
+#: Possible names of a model on a hub: a name, or an owner and a name.
 _HUB_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
-#: Arguments that count only with another one: they have defaults of their own.
+#: Arguments with defaults that only count if another argument is given.
 _ONLY_WITH: Final = {"kt_method": "kt_weight_path"}
 
 
 def head_parts(config: Any, pool: Any) -> list[str]:
-    """What follows the key of a page in the keys of its parts, when heads are split; else nothing.
+    """Suffixes of a page's key for its parts, if heads are split; else an empty list.
 
-    Engines of several tensor-parallel sizes share pages that are split as for the least common multiple of their sizes.
-    An engine of just that size keeps whole pages under the name of the one part that it has.
+    Engines of several tensor-parallel sizes share pages that are split for the least common multiple of their sizes. An
+    engine of exactly that size stores whole pages under the name of its single part.
     """
     lcm = getattr(config, "tp_lcm_size", None)
     tp_rank, tp_size = _whole(config, "tp_rank", 0), _whole(config, "tp_size", 1)
@@ -85,7 +85,7 @@ def head_parts(config: Any, pool: Any) -> list[str]:
 
 
 def refuse(pool: Any, parts: Sequence[str], settings: Settings) -> None:
-    """Raises ``ValueError`` for engines whose pages would all fail later, or would be those of another request."""
+    """Raises ``ValueError`` for engines whose pages would all fail later, or could be those of another request."""
     if framework.IS_INSTALLED and not framework.hashes_have_namespaces() and _uses_adapters():
         raise ValueError(
             "SGLang before 0.5.20 gives pages of different LoRA adapters the same key: update SGLang, "
@@ -119,21 +119,22 @@ def refuse(pool: Any, parts: Sequence[str], settings: Settings) -> None:
 
 
 def engine_facts(config: Any, pool: Any, parts: Sequence[str], settings: Settings) -> Facts:
-    """All facts of an engine and its main pool. Data-parallel ranks have the same: they compute the same pages from the same tokens."""
+    """All facts of an engine and its main pool. Those of data-parallel ranks are equal, as they compute equal pages."""
     facts = Facts("sglang", settings.facts)
     read_geometry(facts, pool, len(parts))
     _read_model(facts, pool)
     if attribute(pool, "layout") == "layer_first":
-        # SGLang copies all keys of a page before all values, and names both of each layer in turn.
+        # When SGLang copies a page, all keys come before all values; by pointers, both of each layer come in turn.
         facts.read("order", lambda: "layers" if settings.interface_v1 else "halves", where="interface_v1")
-    # Each rank of context parallelism holds its own slice of every page. Older configurations have no such ranks.
+    # Each context-parallel rank holds its own slice of every page. Older configurations have no such ranks.
     facts.read("cp", lambda: _rank(config, "attn_cp"), where="attn_cp_rank")
     facts.read("dcp", lambda: _rank(config, "dcp"), where="dcp_rank")
     return facts
 
 
 def side_pool_facts(pool: Any, name: str, rank: str, settings: Settings) -> Facts:
-    """All facts of a side pool beside those of its engine. ``rank``: of the engine where each rank has other pages; "": all have the same."""
+    """All facts of a side pool in addition to those of its engine. ``rank`` is the engine's rank if ranks have
+    different pages; "" if they have the same."""
     facts = Facts(name, settings.facts)
     read_geometry(facts, pool, is_draft=name.startswith("draft"))
     facts.read("tp", lambda: rank or _NONE, where="tp_rank")
@@ -143,11 +144,11 @@ def side_pool_facts(pool: Any, name: str, rank: str, settings: Settings) -> Fact
 
 
 def namespace(config: Any, pool: Any, parts: Sequence[str], facts: Facts, tag: str | None) -> Namespace:
-    """The namespace of an engine's pages: its layout has all facts."""
+    """The namespace of an engine's pages. Its layout contains all facts."""
     tp_rank, tp_size = _whole(config, "tp_rank", 0), _whole(config, "tp_size", 1)
     is_replicated = bool(getattr(config, "is_mla_model", False)) and not differs_by_rank(pool, "kv")
     if parts:
-        # The number of the part is in its key, and how many heads a rank has must not matter.
+        # The number of the part is in its key, and the number of heads of a rank must not matter.
         tp_rank, tp_size = 0, int(config.tp_lcm_size)
     elif is_replicated:
         # Every rank of every size has the same pages.
@@ -166,9 +167,9 @@ def namespace(config: Any, pool: Any, parts: Sequence[str], facts: Facts, tag: s
 
 
 def initial_fingerprint(settings: Settings) -> str | None:
-    """The weights that the engine starts with: stated, else by the version that SGLang names, else by their files.
+    """The fingerprint of the initial weights: as stated, else from SGLang's version of them, else from their files.
 
-    None: the model's name alone identifies the weights. Raises OSError, and ``Unreadable`` where the engine has them from elsewhere.
+    None: the model's name alone identifies them. Raises OSError, and ``Unreadable`` if the weights come from elsewhere.
     """
     version = settings.fingerprint or framework.weight_version()
     if version is not None or not framework.IS_INSTALLED:
@@ -176,19 +177,19 @@ def initial_fingerprint(settings: Settings) -> str | None:
     try:
         path, revision = str(framework.given("model_path")), framework.given("revision")
     except Exception:
-        # The configuration is a fact that cannot be read either: the engine shares with nobody.
+        # The configuration is then a missing fact, so the engine shares nothing anyway.
         return None
     return _digest_of(path, revision, framework.given("load_format"))
 
 
 def _digest_of(path: str, revision: str | None, load_format: Any) -> str | None:
-    """A digest of the files from which SGLang loads a model; None: the name of the model alone says which they are.
+    """A digest of the files from which SGLang loads a model; None: the model's name alone identifies them.
 
-    Raises ``Unreadable`` where it has the weights from elsewhere, or the files are gone.
+    Raises ``Unreadable`` if the weights come from elsewhere, or the files are gone.
     """
     form = attribute(load_format, "value") or load_format
     if form == "dummy":
-        # They follow from the configuration.
+        # Dummy weights follow from the configuration.
         return None
     if not isinstance(form, str) or form in _OTHER_SOURCES:
         raise Unreadable(f"with --load-format {form} they do not come from the model's files")
@@ -202,9 +203,9 @@ def _digest_of(path: str, revision: str | None, load_format: Any) -> str | None:
 
 
 def _folder(path: str, revision: str | None, cache: str | None = None) -> str | None:
-    """The folder of a model on this machine; None: the model is only named. ``cache``: where SGLang was told to keep downloads.
+    """The folder of a model on this machine; None if it is only given by name. ``cache`` is SGLang's download folder.
 
-    Raises ``Unreadable`` for a path, or an address, at which no folder is: what was there may be other files on another host.
+    Raises ``Unreadable`` for a path or address without a folder, which may be different files on another host.
     """
     folder = local_folder(path, revision, cache, is_of_other_hub=_is_of_other_hub())
     if folder is None and (os.path.exists(path) or not _HUB_NAME.fullmatch(path)):
@@ -218,7 +219,7 @@ def _is_of_other_hub() -> bool:
 
 
 def _read_model(facts: Facts, pool: Any) -> None:
-    """What the engine computes with beside the weights. Without SGLang there is no engine, and all of these are none."""
+    """Adds facts of the model other than its weights. Without SGLang there is no engine, and all are ``none``."""
     is_there = framework.IS_INSTALLED
     readers = {
         "config": (_config, "--model-path"),
@@ -238,7 +239,7 @@ def _read_model(facts: Facts, pool: Any) -> None:
 
 
 def _config() -> Any:
-    """The configuration in the model's folder, in canonical form. A model that is only named has its name."""
+    """The configuration in the model's folder, or the model's name if it is only given by name."""
     path = str(framework.given("model_path"))
     config = _config_of(path, framework.given("revision"))
     if config is not None:
@@ -263,7 +264,7 @@ def _overrides() -> Any:
 
 
 def _context() -> Any:
-    """A context length counts only where it is not within that of the model: then positions are computed in another way."""
+    """The context length, if it exceeds that of the model, as positions are then computed in another way."""
     length = framework.given("context_length")
     if length is None:
         return _NONE
@@ -293,7 +294,7 @@ def _quantization() -> Any:
 def _options() -> Any:
     given = {name: framework.given(name) for name in _COMPUTING}
     found = {name: value for name, value in given.items() if value and given.get(_ONLY_WITH.get(name, name))}
-    # The same path may have another content on another host.
+    # A path may have different content on another host.
     if "dllm_algorithm_config" in found:
         found["dllm_algorithm_config"] = file_digest(found["dllm_algorithm_config"])
     for name in ("kt_weight_path", "uno_lora_path"):
@@ -303,7 +304,7 @@ def _options() -> Any:
 
 
 def _weights_at(path: str) -> str:
-    """A digest of the weights at a path: those in a folder, or one file of them. A name is that of a download from the hub."""
+    """A digest of the weights in a folder or file, or of those that were downloaded from the hub under a name."""
     if os.path.isfile(path):
         return weights_digest(path)
     folder = local_folder(path)
@@ -319,10 +320,10 @@ def _kv_scales() -> str:
 
 
 def _compute_dtype(pool: Any) -> str:
-    """What attention is computed with. A cache that is not quantized has the same."""
+    """The type in which attention is computed. A cache that is not quantized has the same type."""
     if framework.in_effect("kv_cache_dtype") == "auto" and attribute(pool, "size_per_token") != 0:
         return kind_of_numbers(pool)
-    # "auto" is what the configuration of the model says, which is a fact of its own.
+    # With "auto", the type is that of the model's configuration, which is a separate fact.
     return named_kind(str(framework.given("dtype")))
 
 
@@ -334,7 +335,7 @@ def _uses_adapters() -> bool:
 
 
 def _adapters() -> Any:
-    """The adapters that the server starts with: SGLang makes their keys of name and path. Those that are loaded later have random keys."""
+    """Adapters at the server's start. SGLang derives their keys from name and path; later ones get random keys."""
     adapters: dict[str, str] = {}
     for given in framework.in_effect("lora_paths") or ():
         name, path = _adapter_of(given)
@@ -345,7 +346,7 @@ def _adapters() -> Any:
 
 
 def _adapter_of(given: Any) -> tuple[Any, Any]:
-    """Name and path of an adapter in any form that SGLang has for it: ``NAME=PATH``, ``PATH``, a mapping, or an object of its own."""
+    """Name and path of an adapter in any form that SGLang uses: ``NAME=PATH``, ``PATH``, a mapping, or an object."""
     if isinstance(given, str):
         name, _, path = given.partition("=")
         return name, path or name
@@ -355,7 +356,7 @@ def _adapter_of(given: Any) -> tuple[Any, Any]:
 
 
 def draft_model() -> list[str]:
-    """The model that speculates. Without a path of its own it is a part of the target."""
+    """The draft model. Without a path of its own, it is part of the target."""
     names = ("speculative_algorithm", "speculative_draft_load_format", "speculative_draft_model_quantization")
     parts = [str(framework.given(name)) for name in names] if framework.IS_INSTALLED else [_NONE]
     path = framework.given("speculative_draft_model_path") if framework.IS_INSTALLED else None

@@ -1,6 +1,6 @@
-"""Where the engine's memory is: buffers behind tensors, registered as regions, and lookups from pointers to regions.
+"""The engine's memory: buffers behind tensors, registered as regions, and lookups from pointers to regions.
 
-Tensors are used by ``data_ptr``, ``numel`` and ``element_size`` only, so that torch is not needed.
+Only ``data_ptr``, ``numel`` and ``element_size`` of tensors are used, so that torch is not needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from meshcache import Client, Region
 
-#: Region, offset, length: what the client moves.
+#: Region, offset and length, as the client takes them.
 Piece = tuple[Region, int, int]
 #: Address and length.
 Span = tuple[int, int]
@@ -23,21 +23,21 @@ _BUFFER_ATTRIBUTES = ("kv_buffer", "k_buffer", "v_buffer", "index_k_buffer", "in
 
 
 class NotInMemory(Exception):
-    """A pointer that lies in none of the engine's known buffers."""
+    """A pointer is not in any of the engine's known buffers."""
 
 
 def is_tensor(value: Any) -> bool:
-    """Has it what is used of tensors?"""
+    """Whether it has the methods of tensors that are used here."""
     return all(hasattr(value, name) for name in ("data_ptr", "numel", "element_size"))
 
 
 def tensor_span(tensor: Any) -> Span:
-    """Address and bytes of a contiguous tensor."""
+    """Address and length in bytes of a contiguous tensor."""
     return int(tensor.data_ptr()), int(tensor.numel()) * int(tensor.element_size())
 
 
 def attribute(owner: Any, name: str) -> Any:
-    """An attribute, or None when it is absent or its property fails, as it does for pools without memory."""
+    """An attribute; None if it is absent or its property raises, as it does for pools without memory."""
     try:
         return getattr(owner, name, None)
     except Exception:
@@ -45,7 +45,7 @@ def attribute(owner: Any, name: str) -> Any:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """The tensors of a tensor, or of a list or tuple of tensors."""
+    """The tensors in a value that is a tensor, or a list or tuple of tensors."""
     if is_tensor(value):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -55,7 +55,7 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def on_host(tensor: Any) -> bool:
-    """Is the tensor in memory that the processor addresses?"""
+    """Whether the tensor is in host memory."""
     device = getattr(tensor, "device", None)
     return device is None or str(getattr(device, "type", device)).startswith("cpu")
 
@@ -78,16 +78,16 @@ class Memory:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
-        # Starts, and for each start its end, region and tensor, which keeps the memory alive. Replaced as a whole.
+        # Starts, and for each its end, region and tensor, which keeps memory alive. Updates replace the whole tuple.
         self._ranges: tuple[list[int], list[tuple[int, Region, Any]]] = ([], [])
 
     @property
     def regions(self) -> int:
-        """Regions that are registered."""
+        """Number of registered regions."""
         return len(self._ranges[0])
 
     def add(self, tensor: Any, name: str) -> None:
-        """Registers a tensor's memory. Views of what is registered already add nothing."""
+        """Registers a tensor's memory, unless it is part of registered memory."""
         start, length = tensor_span(tensor)
         if length == 0:
             return
@@ -103,14 +103,14 @@ class Memory:
             self._ranges = (starts, ends)
 
     def add_pool(self, pool: Any, name: str) -> int:
-        """Registers all buffers of a pool, and says how many bytes its tensors have in all, views counted again."""
+        """Registers all buffers of a pool. Returns the total bytes of its tensors, in which views count repeatedly."""
         tensors = pool_tensors(pool)
         for tensor in tensors:
             self.add(tensor, name)
         return sum(tensor_span(tensor)[1] for tensor in tensors)
 
     def add_owner_of(self, pool: Any, name: str, address: int) -> bool:
-        """Registers the buffer of a pool that has this address, wherever the pool keeps it. False: there is none."""
+        """Registers the buffer that contains this address, in any attribute of the pool. False if there is none."""
         for value in list(getattr(pool, "__dict__", {}).values()):
             for tensor in _flat(value):
                 start, length = tensor_span(tensor) if on_host(tensor) else (0, 0)
@@ -120,14 +120,14 @@ class Memory:
         return False
 
     def holds(self, address: int, length: int) -> bool:
-        """Do all of these bytes lie in one region?"""
+        """Whether all of these bytes are in one region."""
         return self._find(address, length) is not None
 
     def pieces(self, addresses: Sequence[int], lengths: Sequence[int]) -> list[Piece]:
-        """The pieces at these addresses. Raises ``NotInMemory`` with the first address that is unknown."""
+        """The pieces at these addresses. Raises ``NotInMemory`` with the first unknown address and its length."""
         starts, ends = self._ranges
         if len(starts) == 1 and addresses:
-            # The usual case: everything lies in one buffer.
+            # Usually, everything is in one buffer.
             start, (end, region, _) = starts[0], ends[0]
             if min(addresses) >= start and max(map(add, addresses, lengths)) <= end:
                 return [(region, address - start, length) for address, length in zip(addresses, lengths)]

@@ -1,4 +1,4 @@
-"""The keys of ``--hicache-storage-backend-extra-config`` that are meshcache's own."""
+"""meshcache's own keys in ``--hicache-storage-backend-extra-config``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from meshcache._engines.options import Options
 from meshcache._engines.settings import COMMON_KEYS, EngineSettings, settings_in
 
-#: A storage call that lasts this long stalls SGLang's control threads, which it joins for 10 s.
+#: A storage call that lasts this long stalls SGLang's control threads, for which SGLang waits 10 s at the end.
 TIMEOUT_BELOW_SECONDS = 10.0
 
 #: Keys that SGLang reads itself and may leave in the configuration.
@@ -33,24 +33,24 @@ FRAMEWORK_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class Settings(EngineSettings):
-    """How the backend reaches its node, and what it does when it cannot. ``timeout`` is for one call."""
+    """How the backend reaches its node, and what it does if it cannot. ``timeout`` is per call."""
 
-    #: SGLang moves pages by pointers, without copies.
+    #: Whether SGLang passes pages by pointer, without copies.
     interface_v1: bool = False
 
     @staticmethod
     def parse(extra_config: Mapping[str, Any] | None) -> Settings:
-        """The settings in an extra configuration. Raises ``ValueError`` for unknown keys and for bad values."""
+        """Reads the settings in an extra configuration. Raises ``ValueError`` for unknown keys and bad values."""
         options = Options(extra_config, "extra config")
         options.refuse_others(COMMON_KEYS, FRAMEWORK_KEYS, _OTHER_NAMES)
         return Settings(
             **settings_in(options, TIMEOUT_BELOW_SECONDS),
-            # SGLang decides by the truth of what is given, and the two must agree.
+            # SGLang uses the truth value of this setting, and the backend must agree.
             interface_v1=bool((extra_config or {}).get("interface_v1", 0)),
         )
 
 
-#: What other backends of SGLang call the same thing, and what the node calls it.
+#: Names that other backends of SGLang and the node use for the same settings.
 _OTHER_NAMES = {
     "extra_backend_tag": "tag",
     "model_tag": "tag",

@@ -1,4 +1,4 @@
-"""How many bytes each piece of a page has, as a host pool reports it."""
+"""The lengths of the pieces of a page, as a host pool reports them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .memory import attribute
 
 
 class _Indices(list[int]):
-    """Indices where there is no torch, with what pools use of tensors."""
+    """Stands in for a tensor of indices if there is no torch, with the methods that pools use."""
 
     def tolist(self) -> list[int]:
         return list(self)
@@ -20,7 +20,7 @@ class _Indices(list[int]):
 
 
 def _first_page(page_size: int) -> Any:
-    """The indices of a pool's first page. Torch is taken only when the engine has loaded it."""
+    """Indices of a pool's first page. Torch is used only if the engine has loaded it."""
     torch = sys.modules.get("torch")
     if torch is None:
         return _Indices(range(page_size))
@@ -28,10 +28,10 @@ def _first_page(page_size: int) -> Any:
 
 
 def piece_sizes(pool: Any) -> list[int] | None:
-    """The bytes of each piece of one page; None when the pool cannot be asked.
+    """Length of each piece of a page in bytes; None if the pool cannot be asked.
 
-    Pools that may have no memory on some ranks are not asked: all ranks must come to the same namespace. The bytes of
-    their tokens, which every rank knows, stand for the sizes.
+    Pools that may have no memory on some ranks are not asked, because all ranks must arrive at the same namespace. The
+    bytes per token, which every rank knows, are used instead of the lengths.
     """
     if attribute(pool, "_is_dummy") is not None and attribute(pool, "size_per_token"):
         return None

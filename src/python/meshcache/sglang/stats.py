@@ -1,4 +1,4 @@
-"""What has been moved, in the form in which SGLang collects it."""
+"""Transfer statistics in the form in which SGLang collects them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from .framework import storage_metrics_class
 
-#: Calls that are remembered when nobody collects them.
+#: Most calls that are remembered until the next collection.
 MAX_SAMPLES = 4_096
 
 GIB = 1 << 30
 
 
 class TransferStats:
-    """Pages and bandwidth of each call since the last collection. Nothing is kept when SGLang collects no metrics."""
+    """Pages and bandwidth of each call since the last collection. Nothing is kept if SGLang collects no metrics."""
 
     def __init__(self, enabled: bool) -> None:
         self._metrics = storage_metrics_class() if enabled else None
@@ -24,7 +24,7 @@ class TransferStats:
         self._written: deque[tuple[int, float]] = deque(maxlen=MAX_SAMPLES)
 
     def note(self, *, written: bool, pages: int, size: int, seconds: float) -> None:
-        """Notes one call that moved some pages of ``size`` bytes in all."""
+        """Records a call that moved pages with ``size`` bytes in total."""
         if self._metrics is None or pages == 0:
             return
         sample = (pages, size / GIB / max(seconds, 1e-9))
@@ -32,7 +32,7 @@ class TransferStats:
             (self._written if written else self._read).append(sample)
 
     def collect(self) -> Any:
-        """A ``StorageMetrics`` of what has been noted since the last time; None when SGLang collects none."""
+        """A ``StorageMetrics`` of the calls since the last collection; None if SGLang collects no metrics."""
         if self._metrics is None:
             return None
         with self._lock:

@@ -37,7 +37,7 @@ from .stats import TransferStats
 from .tensors import TensorPages
 
 
-#: One request has no more pages than this, so that a large batch is stored in part when its time runs out.
+#: Most pages of one request, so that a large batch is stored in part if its time runs out.
 _SLICE_PAGES: Final = 1_024
 _SLICE_BYTES: Final = 128 << 20
 
@@ -50,11 +50,11 @@ def _unreadable(problem: str) -> Callable[[], str]:
 
 
 class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
-    """HiCache pages in meshcache, moved straight between the engine's host pools and the node.
+    """HiCache pages in meshcache, moved directly between the engine's host pools and the node.
 
-    The constructor and ``register_mem_pool_host`` raise ``ValueError`` for what cannot work, which ends the server's
-    start. Every other method returns within its deadline and never raises: what fails is a miss. All methods may be
-    called from several threads at once.
+    The constructor and ``register_mem_pool_host`` raise ``ValueError`` for configurations that cannot work, which
+    aborts the server's start. Every other method returns within its deadline and never raises; failures are misses. All
+    methods may be called from several threads at once.
     """
 
     def __init__(self, storage_config: Any, kwargs: Mapping[str, Any] | None = None) -> None:
@@ -74,27 +74,26 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._memory: Memory | None = None
-        # Replaced as a whole, so that readers need no lock.
+        # The mapping is replaced as a whole, so that readers need no lock.
         self._pools: dict[str, HostPool] = {}
         self._pools_before_anchor: dict[str, Any] = {}
         self._stats = TransferStats(bool(getattr(storage_config, "enable_storage_metrics", False)))
         self._silence = Silence()
         self._changes = self._followed_weights()
         self._reset_problem = hooks.install() if framework.IS_INSTALLED else None
-        # The epoch of the weights in which this engine has last stored a page.
+        # The epoch of the weights in which this engine last stored a page.
         self._stored_epoch = -1
 
     # Weights
 
     def set_fingerprint(self, fingerprint: str | None) -> None:
-        """Tells which weights the engine computes with from now on. Pages in its own cache must be of these: flush the cache first.
-
-        While the weights are changing, it counts as soon as the engine has dropped its cache.
+        """Tells which weights the engine computes with from now on. Flush its own cache first, so that all pages in it
+        are of these weights. While the weights are changing, this takes effect when the engine has dropped its cache.
         """
         self._changes.tell(fingerprint)
 
     def _followed_weights(self) -> WeightChanges:
-        """The weights of the engine. One that runs already may have changed them since its start."""
+        """The weights of the engine. A running engine may have changed them since its start."""
         storage, stated = weakref.ref(self), self._settings.fingerprint
 
         def use(fingerprint: str | None) -> None:
@@ -135,17 +134,17 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         try:
             client.set_fingerprint(fingerprint)
         except Exception as error:
-            # Nothing may be read or stored under the former weights.
+            # No page may be read or stored under the former weights.
             self._client = None
             logger.warning("switching to the pages of other weights has failed, everything is a miss: %s", error)
             client.close()
 
     def _ready(self) -> Client | None:
-        """The client, when pages may be read and stored now, and there is any hope of an answer."""
+        """The client, if pages may be read and stored now, and the node is not silent."""
         return self._client if self._changes.is_open and not self._silence.is_on else None
 
     def _note_end(self, client: Client, deadline: Deadline, what: str) -> None:
-        """A call has ended. If its time is over, the node is asked in the background whether it answers."""
+        """Called at the end of a call. If it timed out, the node is pinged in the background until it answers."""
         if deadline.left() > 0:
             return
         self.complaints.log(
@@ -157,7 +156,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     # Registration
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
-        """Takes the main pool and attaches to the node. Raises ``ValueError`` for pools whose pages cannot be moved."""
+        """Registers the main pool and attaches to the node. Raises ``ValueError`` if its pages cannot be moved."""
         mem_pool_host = real_pool(mem_pool_host)
         parts = head_parts(self._config, mem_pool_host)
         refuse(mem_pool_host, parts, self._settings)
@@ -197,7 +196,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
                 raise
             self._client, self._memory, self._pools = client, memory, {KV: kv}
             self._pools_before_anchor = {}
-        # The weights may have changed meanwhile.
+        # The weights may have changed since the client was made.
         self._use(self._changes.weights.fingerprint)
         logger.info(
             "pool registered pool=%s page_size=%d regions=%d namespace: %s",
@@ -219,11 +218,11 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: None)
     def on_host_pools_registered(self) -> None:
-        """All pools have been registered. Nothing waits for that."""
+        """Called when all pools have been registered. There is nothing to do."""
 
     @guarded(lambda *_, **__: None)
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
-        """Takes a side pool: states, windows, indexes, drafts. If it cannot be used, its pages are misses."""
+        """Registers a side pool: states, windows, indexes or drafts. If it cannot be used, its pages are misses."""
         name, host_pool = pool_name(host_pool_name), real_pool(host_pool)
         with self._lock:
             if self._memory is None:
@@ -238,7 +237,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         logger.info("pool registered pool=%s page_size=%d", key_pool, pool.page_size)
 
     def _side_pool_digest(self, pool: Any, name: str) -> str:
-        """Keeps apart side pools of other layouts and ranks: with MLA or split heads, the namespace has no rank."""
+        """Separates side pools of different layouts and ranks, as the namespace has no rank with MLA or split heads."""
         rank = f"{self._tp_rank}/{self._tp_size}"
         if self._is_mla:
             if self._tp_size == 1 or not differs_by_rank(pool, name):
@@ -257,7 +256,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: 0)
     def batch_exists(self, keys: list[str], extra_info: Any = None) -> int:
-        """How many pages, from the first on, are there without a gap."""
+        """Number of leading pages that exist."""
         client, pool = self._ready(), self._pools.get(KV)
         known = self._leading_keys(keys)
         if not known:
@@ -274,11 +273,11 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: False)
     def exists(self, key: str) -> bool:
-        """Is this page there?"""
+        """Whether this page exists."""
         return bool(self.batch_exists([key]) == 1)
 
     def batch_exists_v2(self, keys: list[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
-        """The longest prefix that all pools can restore together, and all shorter ones."""
+        """All prefixes that all pools can restore together."""
         kv_pages, found, restorable = self._restorable(keys, pool_transfers)
         return pool_transfer_result(kv_pages, found, restorable)
 
@@ -289,7 +288,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         known = self._leading_keys(keys)
         if client is None or kv is None:
             return self._counted(known, 0), {}, []
-        # A logical anchor has no bytes: what can be restored is up to the other pools.
+        # A logical anchor has no bytes, so only the other pools limit what can be restored.
         pages = len(known) if kv.is_logical else hits.leading(self._flags(client, kv, known, deadline))
         sides = [transfer for transfer in pool_transfers or [] if pool_name(transfer.name) != KV]
         restorable = list(range(1, pages + 1)) if sides or not kv.is_logical else []
@@ -301,7 +300,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
                 found[transfer.name] = self._grouped(client, transfer, restorable[-1], deadline)
                 continue
             pool = self._pools.get(pool_name(transfer.name))
-            # Beyond the longest prefix that is still possible, nothing needs to be asked.
+            # Pages beyond the longest prefix that is still possible need not be looked up.
             flags = [] if pool is None else self._flags(client, pool, known[: restorable[-1]], deadline)
             trailing = hits.window(transfer.keys) if hits.is_trailing(transfer.hit_policy) else 0
             possible = hits.prefixes(flags, trailing)
@@ -312,14 +311,14 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         return self._counted(known, restorable[-1] if restorable else 0), found, restorable
 
     def _counted(self, keys: Sequence[str], found: int) -> int:
-        """Counts a lookup of which no single request knows the result: other pools have shortened it, or no node was asked. Gives ``found`` back."""
+        """Counts a lookup whose result is not that of a single request to the node. Returns ``found``."""
         client = self._client
         if client is not None:
             client.count_lookup(len(keys), found)
         return found
 
     def _grouped(self, client: Client, transfer: Any, pages: int, deadline: Deadline) -> int:
-        """Pages of a prefix that a second form of them covers, which nothing depends on."""
+        """Number of pages of a prefix that also exist as groups of blocks. They do not affect the prefix."""
         pool = self._pools.get(pool_name(transfer.name))
         keys = [] if pool is None else self._leading_keys(transfer.keys or [])
         flags = [] if pool is None else self._flags(client, pool, keys, deadline)
@@ -342,7 +341,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(misses)
     def batch_get_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
-        """Reads pages of the main pool into its memory. True: the memory has exactly the page; else it is undefined."""
+        """Reads pages of the main pool into its memory. True: it holds exactly the page; else it is undefined."""
         return self._move(KV, keys, host_indices, Deadline(self._settings.timeout), write=False)
 
     @guarded(misses)
@@ -352,12 +351,12 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: {})
     def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
-        """Reads pages of several pools into their memory; one result a key for each pool."""
+        """Reads pages of several pools into their memory; one result per key for each pool."""
         return self._move_all(transfers, write=False)
 
     @guarded(lambda *_, **__: {})
     def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
-        """Stores pages of several pools from their memory; one result a key for each pool."""
+        """Stores pages of several pools from their memory; one result per key for each pool."""
         return self._move_all(transfers, write=True)
 
     def _move_all(self, transfers: Any, *, write: bool) -> dict[Any, list[bool]]:
@@ -371,7 +370,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     def _move_transfer(self, transfer: Any, deadline: Deadline, write: bool) -> list[bool]:
         name = pool_name(transfer.name)
         if transfer.keys is None:
-            # Without keys nothing can be moved, and an empty list would count as success.
+            # Without keys, nothing can be moved, but an empty list would count as success.
             pool = self._pools.get(name)
             return [False] * max(1, length(transfer.host_indices) // (pool.page_size if pool else 1))
         moved: list[bool] = self._guarded_move(transfer.keys, name, transfer.host_indices, deadline, write)
@@ -424,7 +423,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         results: list[bool] = []
         for at in range(0, len(keys), step):
             left = deadline.left()
-            # What was begun with other weights is not finished with these.
+            # A call begun with former weights must not be finished with the present ones.
             if left == 0 or epoch != self._changes.weights.epoch:
                 break
             names, pieces = pool.keys(keys[at : at + step]), entries[at * parts : (at + step) * parts]
@@ -441,13 +440,13 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         self._stats.note(written=write, pages=moved, size=moved * size, seconds=time.monotonic() - started)
         return results + [False] * (len(keys) - len(results))
 
-    # Pages in tensors of their own
+    # Pages in separate tensors
 
     @guarded(lambda *_, **__: None)
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
-        """One page into a tensor, which is returned, or to an address (true or false). None: it is not there.
+        """Reads a page into a tensor, which is returned (None on a miss), or to an address (returns true or false).
 
-        Addresses, here and below, must lie in the memory of registered pools.
+        Addresses, here and below, must be in the memory of registered pools.
         """
         pages = self._tensor_pages()
         sizes = None if target_sizes is None else [target_sizes]
@@ -457,7 +456,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(none_found)
     def batch_get(self, keys: list[str], target_locations: Any = None, target_sizes: Any = None) -> list[Any] | int:
-        """Pages into tensors: each, or None for what is not there. With addresses: how many leading pages were read."""
+        """Reads pages into tensors; None for each miss. With addresses, returns the number of leading pages read."""
         pages = self._tensor_pages()
         found = [None] * len(keys) if pages is None else pages.read(keys, target_locations, target_sizes)
         if target_locations is None or all(is_tensor(location) for location in target_locations):
@@ -466,7 +465,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: False)
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
-        """Stores one page: a tensor, or what is at an address."""
+        """Stores a page from a tensor, or from an address."""
         pages = self._tensor_pages()
         self._stored_epoch = self._changes.weights.epoch
         values = None if value is None else [value]
@@ -479,7 +478,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     def batch_set(
         self, keys: list[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None
     ) -> bool:
-        """Stores pages. True: all of them."""
+        """Stores pages from tensors or addresses. True if all were stored."""
         pages = self._tensor_pages()
         self._stored_epoch = self._changes.weights.epoch
         return pages is not None and pages.write(keys, values, target_locations, target_sizes)
@@ -492,14 +491,14 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         sides = [side for name, side in pools.items() if name != KV]
         return TensorPages(client, pool, sides, memory, self._stats, self.complaints, self._settings.timeout)
 
-    # The rest
+    # Other calls
 
     @guarded(lambda *_, **__: False)
     def clear(self) -> bool:
-        """Drops what the node has of this engine's pages. They are those of all engines with its identity and its weights.
+        """Drops the node's pages of this engine, which are those of all engines with its identity and weights.
 
-        SGLang also clears its storage after it has changed the weights: the former pages are out of use already then, and those of the new weights
-        are of other engines, until this one has stored some.
+        SGLang also clears its storage after it has changed the weights. By then, the former pages are out of use, and
+        pages of the new weights are of other engines unless this one has stored some, so nothing is dropped.
         """
         client = self._client
         if client is None:
@@ -511,12 +510,12 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: None)
     def get_stats(self) -> Any:
-        """A ``StorageMetrics`` of what was moved since the last call; None when SGLang collects none."""
+        """A ``StorageMetrics`` of the pages moved since the last call; None if SGLang collects no metrics."""
         return self._stats.collect()
 
     @guarded(lambda *_, **__: None)
     def close(self) -> None:
-        """Leaves the node. Everything is a miss from now on, until a pool is registered again."""
+        """Leaves the node. Everything is a miss until a pool is registered again."""
         with self._lock:
             self._detach()
 

@@ -1,4 +1,4 @@
-"""Pages in tensors of their own, as SGLang passes them without ``interface_v1``, and in memory named by address."""
+"""Pages in separate tensors, as SGLang passes them without ``interface_v1``, and in memory given by address."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .pool import HostPool, usable_key
 from .stats import TransferStats
 
 
-#: May these bytes be touched? Takes an address and a length.
+#: Whether the bytes at an address (with a length) may be touched.
 Known = Callable[[int, int], bool]
 
 
 def spans(location: Any, sizes: Any = None, known: Known | None = None) -> list[Span] | None:
-    """The memory of one page: a tensor in one piece, an address with its length, or lists of these. None: it is neither.
+    """The memory of one page, which is a contiguous tensor, an address with a length, or a list of these; else None.
 
-    A tensor vouches for its memory. An address counts only when ``known`` says so.
+    A tensor vouches for its memory. An address is accepted only if ``known`` returns true.
     """
     if is_tensor(location):
         contiguous = getattr(location, "is_contiguous", None)
@@ -47,21 +47,21 @@ def spans(location: Any, sizes: Any = None, known: Known | None = None) -> list[
 
 
 def content(value: Any) -> tuple[Any, list[Span]] | None:
-    """The memory of a tensor, or of a bytes-like object, and what keeps it there. A tensor that is not in one piece is copied first."""
+    """The memory of a bytes-like object or tensor (copied unless contiguous), and the object that keeps it alive."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         held = HeldMemory(value)
         return held, [(held.address, held.length)]
     if not is_tensor(value):
         return None
     make = getattr(value, "contiguous", None)
-    # A copy has no other owner.
+    # The result may be a copy, which has no other owner.
     kept = make() if callable(make) else value
     memory = spans(kept)
     return None if memory is None else (kept, memory)
 
 
 def as_tensor(data: bytes) -> Any:
-    """A tensor of bytes; None without torch or without bytes."""
+    """A tensor with a copy of the bytes; None without torch or without bytes."""
     try:
         import torch  # type: ignore
     except ImportError:
@@ -70,7 +70,7 @@ def as_tensor(data: bytes) -> Any:
 
 
 class TensorPages:
-    """Reads and stores pages of the main pool that lie elsewhere than in the pool."""
+    """Reads and stores pages of the main pool that are outside of the pool's memory."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class TensorPages:
         self._timeout = timeout
 
     def read(self, keys: Sequence[Any], locations: Any, sizes: Any) -> list[Any]:
-        """For each key its location, filled, or None. Without locations: new tensors of bytes."""
+        """Reads pages. Returns for each key its filled location, or None; without locations, new tensors of bytes."""
         missing: list[Any] = [None] * len(keys)
         if self._pool.holds_nothing:
             return list(locations) if locations is not None and len(locations) == len(keys) else missing
@@ -113,7 +113,7 @@ class TensorPages:
         return [location if ok else None for location, ok in zip(locations, done)]
 
     def _pieces(self, memories: Sequence[Sequence[Span]]) -> list[list[Piece]]:
-        """Pieces of registered regions, when all of this memory lies in them; else of the process."""
+        """Pieces of registered regions if all of this memory is in them; else of the process memory."""
         try:
             return [self._memory.pieces([span[0] for span in at], [span[1] for span in at]) for at in memories]
         except NotInMemory:
@@ -121,12 +121,12 @@ class TensorPages:
             return [[(process, address, length) for address, length in at] for at in memories]
 
     def write(self, keys: Sequence[Any], values: Any, locations: Any, sizes: Any) -> bool:
-        """Stores pages from tensors, or from these locations. True: all of them."""
+        """Stores pages from tensors, or from these locations. True if all were stored."""
         if self._pool.holds_nothing:
             return True
         if not keys or not all(usable_key(key) for key in keys):
             return False
-        # What keeps the memory of the pages where it is.
+        # `kept` keeps the memory of the pages alive.
         kept: list[Any] = []
         if values is not None:
             contents = [content(value) for value in values]
@@ -156,7 +156,7 @@ class TensorPages:
         return found
 
     def _known(self, address: int, length: int) -> bool:
-        """Is this the memory of a registered pool? Touching any other could end the process."""
+        """Whether this is memory of a registered pool. Touching any other memory could crash the process."""
         if any(pool.owns(address, length) for pool in (self._pool, *self._sides)):
             return True
         self._complaints.log(
@@ -168,5 +168,5 @@ class TensorPages:
 
 
 def _filled(parts: Sequence[Span]) -> list[Span]:
-    """Without parts of no bytes."""
+    """Removes empty parts."""
     return [part for part in parts if part[1] > 0]

@@ -1,4 +1,4 @@
-"""LoRA adapters: vLLM's keys have their names, and their files decide what is computed."""
+"""LoRA adapters. vLLM's keys contain only their names, but their files determine what is computed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .framework import logger
 from .model import is_of_other_hub
 
 _DIGEST: Final = "adapter:"
-#: Adapters that are remembered at least. Those that were not used for longest are forgotten first, as vLLM does itself.
+#: Minimum number of adapters to remember. The least recently used ones are forgotten first, as in vLLM itself.
 _KNOWN_COUNT: Final = 1024
-#: Options of vLLM that decide which parts of an adapter are applied, and how they are read, with what they are by default.
+#: Options of vLLM that determine how adapters are read and which parts of them are applied, with their defaults.
 _OPTIONS: Final[Mapping[str, Any]] = {
     "enable_mixed_moe_lora_format": False,
     "enable_moe_shared_loras": False,
@@ -37,21 +37,21 @@ class _Adapter:
     folder: str | None
     #: Sizes and times of its files when their digest was taken.
     state: tuple[Any, ...]
-    #: Digest of its files; None: they cannot be read, or they have changed while the engine may have had the former ones.
+    #: Digest of its files; None: they cannot be read, or changed while the engine may have had the former ones.
     digest: str | None
-    #: Stands for the digest of files that could not be read when the adapter was loaded: no other engine has it.
+    #: Unique stand-in for the digest if the files could not be read when the adapter was loaded.
     private: str = field(default_factory=lambda: uuid.uuid4().hex)
-    #: Whether the files have changed since.
+    #: Whether the files have changed since they were loaded.
     is_in_doubt: bool = False
-    #: Whether the engine began to load it when it was read, so that its download is not known yet.
+    #: Whether the engine was about to load it when it was read, so that its download is not known yet.
     is_loading: bool = False
 
 
 class Adapters:
-    """Which files the adapters of this engine were loaded from. Threads may share it.
+    """Tracks the files from which this engine's adapters were loaded. Threads may share it.
 
-    An adapter whose files change after it was loaded is in doubt: the engine may have the former files in memory, or may load the new ones at any
-    time. Requests with an adapter in doubt have keys of their own.
+    An adapter is in doubt if its files change after it was loaded: the engine may have the former files in memory, or
+    may load the new ones at any time. Requests with an adapter in doubt get unique keys.
     """
 
     def __init__(self) -> None:
@@ -60,13 +60,13 @@ class Adapters:
         self._marks: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._complaints = Complaints(logger)
         self._count = _KNOWN_COUNT
-        # Until the options are known, adapters are shared with nobody.
+        # Chunks with adapters are not shared until the options are known.
         self._options = uuid.uuid4().hex
-        #: How often the files of an adapter have changed, as far as is known.
+        #: Number of detected changes of adapters' files.
         self.changes = 0
 
     def configure(self, vllm_config: Any) -> None:
-        """The options of vLLM that decide what is computed with an adapter. ``vllm_config``: None where it cannot be found."""
+        """Reads vLLM's options that affect what adapters compute. ``vllm_config`` is None if it was not found."""
         with self._lock:
             self._options = uuid.uuid4().hex
             try:
@@ -79,7 +79,7 @@ class Adapters:
                 )
 
     def mark(self, request: Any) -> str:
-        """What the keys of a request with an adapter have beside the adapter's name: the same text for the same files and options."""
+        """The text added to the keys of a request with an adapter. It is equal for equal files and options."""
         with self._lock:
             mark = self._marks.get(request)
             if mark is None:
@@ -87,29 +87,29 @@ class Adapters:
             return mark
 
     def loads(self, lora_request: Any) -> None:
-        """The engine is about to load an adapter, unless it has one of this number already."""
+        """Called before the engine loads an adapter, unless it has one with this number already."""
         with self._lock:
             if getattr(lora_request, "load_inplace", False):
                 self._known.pop(lora_request.lora_int_id, None)
             self._find(lora_request, is_loading=True)
 
     def loaded(self, lora_request: Any) -> None:
-        """The engine has loaded it: the files must be the same as before."""
+        """Called after the engine has loaded an adapter. Checks that its files are the same as before."""
         with self._lock:
             adapter = self._find(lora_request)
             if adapter.is_loading and _folder(adapter.path) is None:
-                # vLLM has downloaded it just now, or has found its download.
+                # vLLM has just downloaded it, or has found an earlier download.
                 adapter = self._known[lora_request.lora_int_id] = _read(lora_request, is_downloaded=True)
             adapter.is_loading = False
             self._check(adapter)
 
     def removed(self, number: int) -> None:
-        """The engine has dropped the adapter of this number."""
+        """Called when the engine has dropped the adapter with this number."""
         with self._lock:
             self._known.pop(number, None)
 
     def look(self) -> int:
-        """How often the files of an adapter have changed under the engine until now: what was computed meanwhile may be of others than its keys say."""
+        """Checks all adapters; returns the number of changes so far. KV computed meanwhile may not match its keys."""
         with self._lock:
             for adapter in self._known.values():
                 self._check(adapter)
@@ -135,7 +135,7 @@ class Adapters:
         if known is None or (known.name, known.path) != (name, path):
             known = _read(lora_request)
             known.is_loading = is_loading
-        # The last one is the one that was used last.
+        # The order of the mapping is that of the latest use.
         self._known[number] = known
         while len(self._known) > self._count:
             del self._known[next(iter(self._known))]
@@ -163,7 +163,7 @@ class Adapters:
 
 
 def _options_text(vllm_config: Any) -> str:
-    """The options that are not as they are by default, as a text."""
+    """The options that differ from their defaults, as a text."""
     own = vllm_config.lora_config
     if own is None:
         return ""
@@ -184,16 +184,16 @@ def _read(lora_request: Any, *, is_downloaded: bool = False) -> _Adapter:
         return _Adapter(name, path, "", (), None)
     folder = _folder(path)
     if folder is None and (is_downloaded or _is_offline()):
-        # Otherwise vLLM may replace the download of today when it loads the adapter.
+        # If vLLM is online, it may replace an existing download when it loads the adapter.
         folder = local_folder(path, is_of_other_hub=is_of_other_hub())
     state = _state(folder)
     digest = _digest(folder)
-    # Files that change while they are read have no digest.
+    # Files that change while they are being read have no digest.
     return _Adapter(name, path, folder, state, digest if _state(folder) == state else None)
 
 
 def _folder(path: str) -> str | None:
-    """The folder that a path names, as vLLM reads it; None: it is a name on a hub, or there is no such folder."""
+    """The folder at a path, as vLLM interprets it; None: it is a name on a hub, or the folder does not exist."""
     own = os.path.expanduser(path)
     return own if os.path.isdir(own) else None
 

@@ -1,4 +1,4 @@
-"""What this package takes from vLLM. Without vLLM, stand-ins keep it importable for tests and tools."""
+"""The parts of vLLM that this package uses. Without vLLM, stand-ins keep it importable for tests and tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from meshcache._engines.modules import imported
 
-#: A name below ``vllm``, so that its lines appear in vLLM's own log.
+#: The name is below ``vllm``, so that its output appears in vLLM's own log.
 logger = logging.getLogger("vllm.meshcache")
 
 
@@ -35,13 +35,13 @@ class _Result:
 _base = imported("vllm.v1.kv_offload.base")
 _tiering = imported("vllm.v1.kv_offload.tiering.base")
 
-#: Whether there is a vLLM. Without one there is no engine, so that facts that only an engine has are "none".
+#: Whether vLLM is installed. If not, there is no engine, and facts that only an engine has are "none".
 IS_INSTALLED: bool = _tiering is not None
 
-#: The base class that vLLM's tier factory demands.
+#: The base class that vLLM's tier factory requires.
 SecondaryTierManager: Any = getattr(_tiering, "SecondaryTierManager", _Tier)
 
-#: What vLLM itself passes to the constructor of a tier; everything else comes from the configuration.
+#: Arguments that vLLM itself passes to the constructor of a tier; all others come from the configuration.
 CONSTRUCTOR_PARAMETERS: frozenset[str] = frozenset(inspect.signature(SecondaryTierManager.__init__).parameters)
 
 _LookupResult: Any = getattr(_base, "LookupResult", None)
@@ -52,22 +52,22 @@ _OffloadingEvent: Any = getattr(_base, "OffloadingEvent", None)
 _Locality: Any = getattr(_base, "Locality", None)
 _Medium: Any = getattr(_base, "Medium", None)
 
-#: Answers of a lookup: an enumeration, or in older versions true, false, and None for "ask again".
+#: Answers of a lookup: members of an enumeration, or, in older versions, true, false, and None for "ask again".
 HIT: Any = True if _LookupResult is None else _LookupResult.HIT
 MISS: Any = False if _LookupResult is None else _LookupResult.MISS
 RETRY: Any = None if _LookupResult is None else _LookupResult.RETRY
 
-#: What requests that choose tiers by medium call this one. Versions without an enumeration have no such choice.
+#: Medium of this tier for requests that select tiers by medium; None in versions without such a selection.
 STORAGE: Any = getattr(_Medium, "STORAGE", None)
 
-#: Where vLLM's metrics say that hits are from: a store of several media and hosts.
+#: Source of hits in vLLM's metrics: a store with several media and hosts.
 HIT_SOURCE: Any = getattr(
     getattr(imported("vllm.v1.metrics.cache_hit_source"), "CacheHitSource", None), "EXTERNAL_UNSPECIFIED", None
 )
 
 
 def lookup_result(is_there: bool | None) -> Any:
-    """What a lookup answers; None: it is not known yet."""
+    """vLLM's answer to a lookup; ``is_there`` is None if it is not known yet."""
     if is_there is None:
         return RETRY
     return HIT if is_there else MISS
@@ -76,7 +76,7 @@ def lookup_result(is_there: bool | None) -> Any:
 def job_result(
     job_id: int, success: bool, *, successful_keys: Sequence[Any] | None, size_bytes: int, seconds: float
 ) -> Any:
-    """A ``JobResult`` with the fields that this version of vLLM has beside ``job_id`` and ``success``."""
+    """A ``JobResult`` with those of these fields that this version of vLLM has."""
     more = {
         "successful_keys": successful_keys,
         "transfer_bytes": size_bytes,
@@ -88,17 +88,17 @@ def job_result(
 
 
 def request_context() -> Any:
-    """A ``RequestOffloadingContext`` without wishes: chunks are offloaded as they are computed."""
+    """A ``RequestOffloadingContext`` without preferences: chunks are offloaded as they are computed."""
     return None if _RequestOffloadingContext is None else _RequestOffloadingContext()
 
 
 def locality(name: str | None) -> Any:
-    """vLLM's name for "LOCAL" or "REMOTE"; None where it has none."""
+    """vLLM's value for "LOCAL" or "REMOTE"; None if it has none."""
     return None if name is None or _Locality is None else _Locality(name)
 
 
 def stored_event(keys: Sequence[Any], place: Any) -> Any | None:
-    """The event that says that a tier has these chunks; None: this version takes no events of tiers."""
+    """An event that a tier has stored these chunks; None: this version takes no events from tiers."""
     if _OffloadingEvent is None or STORAGE is None:
         return None
     return _OffloadingEvent(keys=list(keys), medium=STORAGE, removed=False, locality=place)

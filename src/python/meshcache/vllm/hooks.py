@@ -1,7 +1,7 @@
-"""What vLLM tells no tier: its whole configuration, and that its weights, caches or adapters change.
+"""Hooks for information that vLLM does not pass to tiers: configuration, and changes of weights, caches and adapters.
 
-A hook wraps a method of one of vLLM's classes and calls it. Each is installed once in a process, when the first tier is made, and does nothing in
-engines without a tier of meshcache.
+A hook wraps a method of one of vLLM's classes. Each is installed once per process, when the first tier is made, and
+does nothing in engines without a meshcache tier.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from meshcache._engines.modules import imported
 from .adapters import Adapters
 from .framework import logger
 
-#: A name for ``LLM.collective_rpc`` that no worker has: it tells the tier the version of the weights.
+#: Method name for ``LLM.collective_rpc`` that no worker has. It tells the tier the version of the weights.
 TELL: Final = "meshcache_set_fingerprint"
 
-#: Methods of workers that change no weights. Every other one may.
+#: Methods of workers that do not change weights. All others may.
 _HARMLESS: Final = re.compile(
     r"(get|is|has|list|check|compute|report|describe|profile|start_profile|stop_profile|save|synchronize|execute_dummy|measure|determine|"
     r"init_weight_transfer|shutdown_weight_transfer)(_.*)?|pin_lora|reset_mm_cache|reset_encoder_cache"
 )
-#: Methods of workers that free the memory of weights and get it back.
+#: Methods of workers that free the memory of weights and restore it.
 _SLEEP: Final = frozenset({"sleep", "wake_up"})
 _MARK: Final = "_meshcache_hook"
 
@@ -34,35 +34,35 @@ class Listener(Protocol):
     """A tier, as the hooks see it."""
 
     def bind(self, vllm_config: Any, kv_cache_config: Any = None) -> None:
-        """The engine's configuration is known, and how its caches are laid out."""
+        """Called when the engine's configuration, and the layout of its caches, are known."""
 
     def reset_begins(self) -> bool:
-        """vLLM's cache is about to be dropped. Whether the pool in host memory must be dropped as well."""
+        """Called before vLLM's cache is dropped. Returns whether the pool in host memory must be dropped as well."""
 
     def reset_ended(self, *, is_clear: bool, is_busy: bool) -> None:
-        """vLLM's caches have been dropped, unless that failed. ``is_busy``: there are requests, which go on."""
+        """Called after vLLM's caches were dropped, or that failed (not ``is_clear``). ``is_busy``: requests go on."""
 
     def weights_change(self, how: str, *, is_sleep: bool = False) -> None:
-        """The weights may be about to change. ``is_sleep``: the call frees memory or gets it back, and reads no new weights itself."""
+        """Called before the weights may change. ``is_sleep``: the call only frees or restores their memory."""
 
     def set_fingerprint(self, fingerprint: str | None) -> None:
-        """The version of the weights was told."""
+        """Called with the version of the weights; None: the model's name alone identifies them."""
 
 
 #: The adapters of this process, which has one engine.
 adapters: Final = Adapters()
 _listeners: weakref.WeakSet[Any] = weakref.WeakSet()
-#: The ``VllmConfig`` and the ``KVCacheConfig`` with which connectors are being made, the innermost last.
+#: ``VllmConfig`` and ``KVCacheConfig`` of the connectors that are being made, innermost last.
 _building: list[tuple[Any, Any]] = []
 
 
 def listen(listener: Listener) -> None:
-    """The listener hears what the hooks have to say, as long as it lives."""
+    """Notifies a listener while it lives."""
     _listeners.add(listener)
 
 
 def unlisten(listener: Listener) -> None:
-    """The listener hears no more."""
+    """Stops notifying a listener."""
     _listeners.discard(listener)
 
 
@@ -72,7 +72,7 @@ def listeners() -> list[Any]:
 
 
 def install() -> list[str]:
-    """Installs all hooks, and returns what cannot be followed in this version of vLLM."""
+    """Installs all hooks. Returns the names of those that this version of vLLM does not support."""
     scheduler = getattr(imported("vllm.v1.core.sched.scheduler"), "Scheduler", None)
     engine = getattr(imported("vllm.v1.engine.core"), "EngineCore", None)
     hashes = imported("vllm.v1.core.kv_cache_utils")
@@ -91,13 +91,13 @@ def install() -> list[str]:
 
 
 def install_config_hook() -> None:
-    """Has tiers that vLLM makes from now on find its configuration at once."""
+    """Lets tiers that vLLM makes from now on find its configuration immediately."""
     module = imported("vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector")
     _wrap(getattr(module, "OffloadingConnector", None), "__init__", _building_connector)
 
 
 def config_of(spec: Any) -> Any:
-    """The ``VllmConfig`` that belongs to an offloading specification; None: it cannot be found now."""
+    """The ``VllmConfig`` of an offloading specification; None: it cannot be found now."""
     own = getattr(spec, "vllm_config", None)
     if own is not None:
         return own
@@ -112,12 +112,12 @@ def config_of(spec: Any) -> Any:
 
 
 def kv_cache_config_of(vllm_config: Any) -> Any:
-    """The ``KVCacheConfig`` of the connector that is being made with this configuration; None: it cannot be found now."""
+    """The ``KVCacheConfig`` of the connector that is being made with this configuration; None: not found now."""
     return next((own for config, own in reversed(_building) if config is vllm_config), None)
 
 
 def _wrap(owner: Any, name: str, hook: Callable[[Any], Any]) -> bool:
-    """Puts a hook around a method, once. Whether it is there."""
+    """Wraps a method with a hook, once. Returns whether it is wrapped."""
     method = getattr(owner, name, None)
     if owner is None or method is None:
         return False
@@ -129,7 +129,7 @@ def _wrap(owner: Any, name: str, hook: Callable[[Any], Any]) -> bool:
 
 
 def _tiers_of(scheduler: Any) -> list[Any]:
-    """The tiers of an engine; all of the process where the engine does not show its own."""
+    """The tiers of an engine, or all tiers of the process if the engine's own cannot be determined."""
     living = listeners()
     connector = getattr(scheduler, "connector", None)
     if connector is None or not living:
@@ -139,7 +139,7 @@ def _tiers_of(scheduler: Any) -> list[Any]:
 
 
 def _parts_of(connector: Any) -> list[Any]:
-    """The connectors of a ``MultiConnector``; a connector by itself otherwise."""
+    """The connectors in a ``MultiConnector``; any other connector alone."""
     return list(getattr(connector, "_connectors", None) or [connector])
 
 
@@ -150,7 +150,7 @@ def _tiers_in(connector: Any, living: list[Any]) -> list[Any]:
 
 def _building_connector(init: Any) -> Any:
     def __init__(self: Any, vllm_config: Any, *arguments: Any, **options: Any) -> None:
-        # Newer versions: role, KVCacheConfig.
+        # In newer versions, the further arguments are a role and the KVCacheConfig.
         _building.append((vllm_config, options.get("kv_cache_config", arguments[1] if len(arguments) > 1 else None)))
         try:
             init(self, vllm_config, *arguments, **options)
@@ -161,7 +161,7 @@ def _building_connector(init: Any) -> Any:
 
 
 def _binding(method: Any) -> Any:
-    """The engine is complete: tiers that were made before this package was there find its configuration."""
+    """Binds tiers to the configuration of the complete engine, in case they were made before hooks were installed."""
 
     def bound(self: Any, *arguments: Any, **options: Any) -> Any:
         for tier in _tiers_of(self):
@@ -179,7 +179,7 @@ def _resetting(reset: Any) -> Any:
         is_clear = False
         try:
             result = reset(self, reset_running_requests, reset_connector)
-            # The pool in host memory has what the GPU's cache had, of the same weights.
+            # The pool in host memory contains copies of the GPU's cache, with KV of the same weights.
             is_clear = bool(result) and (reset_connector or _reset_pools(self))
         finally:
             for tier in tiers:
@@ -190,7 +190,7 @@ def _resetting(reset: Any) -> Any:
 
 
 def _reset_pools(scheduler: Any) -> bool:
-    """Drops the pools in host memory that tiers of meshcache are below. Other connectors keep what they have: some of them share it with other engines."""
+    """Drops the pools in host memory above meshcache tiers only, as other connectors may share theirs with engines."""
     parts, living = _parts_of(scheduler.connector), listeners()
     own = [part for part in parts if _tiers_in(part, living)]
     try:
@@ -238,7 +238,7 @@ def _telling(method: Any) -> Any:
 
 
 def _marking(method: Any) -> Any:
-    """The keys of requests with an adapter get a digest of its files."""
+    """Adds a digest of the adapter's files to the keys of requests with an adapter."""
 
     def _gen_lora_extra_hash_keys(request: Any) -> Any:
         keys = method(request)
@@ -246,7 +246,7 @@ def _marking(method: Any) -> Any:
             return keys
         mark = adapters.mark(request)
         first = keys[0]
-        # A tuple of newer versions is published by its name alone, which stays.
+        # Newer versions have a tuple, of which only the name, which stays, is published.
         return [(*first, mark), *keys[1:]] if isinstance(first, tuple) else [*keys, mark]
 
     return _gen_lora_extra_hash_keys

@@ -1,4 +1,4 @@
-"""What the chunks of an engine are kept under: engines that differ in any fact of the bytes share none."""
+"""The identity of an engine's chunks. Engines that differ in any fact about the bytes share none."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .model import MODEL_FACTS, NONE, add_model_facts, files_digest, kv_dtype
 from .settings import Settings
 
 _WHERE_SET: Final = "the tier's entry in secondary_tiers"
-#: The layout in which all layers of one head lie together, so that the chunks of all workers in a row are the chunk of one worker.
+#: The layout in which all layers of a head are contiguous, so that the workers' chunks, joined, are a single worker's.
 _HEADS_OUTERMOST: Final = "BHLNC"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose chunks these are, without the fingerprint of the weights."""
+    """The identity of an engine's chunks, without the fingerprint of the weights."""
 
     namespace: Namespace
     facts: Facts
-    #: The fingerprint of the model's files; None: they are not on this host.
+    #: Fingerprint of the model's files; None: they are not on this host, or not needed.
     files: str | None
-    #: Why the weights are unknown, although all facts are there; None: they are known.
+    #: Why the weights are unknown although no fact is missing; None: they are known.
     unknown_weights: str | None = None
 
     def warn(self) -> None:
@@ -37,7 +37,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class _Shape:
-    """How chunks are laid out, from the specification of any version. A property raises for what the specification lacks."""
+    """The layout of chunks, from the specification of any version. Properties raise if the specification lacks them."""
 
     spec: Any
     config: Any
@@ -62,7 +62,7 @@ class _Shape:
 
     @property
     def tokens(self) -> str:
-        """Tokens of a hash, blocks of a chunk, and tokens of a block of each group."""
+        """Tokens per hash, blocks per chunk, and tokens per block of each group."""
         if self._has_config:
             cache = self.spec.config.cache
             of_hash, of_chunk = cache.tokens_per_hash, cache.blocks_per_chunk
@@ -77,7 +77,7 @@ class _Shape:
 
     @property
     def layers(self) -> list[Any]:
-        """The layers of each group, with the number that keys have for it."""
+        """The layers of each group, with the group's number in keys."""
         if self._has_config:
             return [
                 [getattr(group, "group_id", index), list(group.layer_names)] for index, group in enumerate(self._groups)
@@ -109,8 +109,8 @@ class _Shape:
         return f"canonical-{mapping.canonical_format_id(own.kv_cache_layout)}"
 
     def _older_page_format(self) -> str:
-        """Versions before 0.27 have a layout of each process, which the connector or the operator chooses. Its name does not say in which order keys
-        and values lie: 0.26 has changed that, so that only engines of one release share."""
+        """Before 0.27, each process has a layout, chosen by the connector or the operator. Its name does not define the
+        order of keys and values, which 0.26 changed, so only engines of the same release share."""
         layouts, config = imported("vllm.v1.attention.backends.utils"), imported("vllm.config")
         if layouts is None or config is None or self.config is None:
             raise Unreadable("there is no get_kv_cache_layout")
@@ -120,7 +120,7 @@ class _Shape:
 
     @property
     def parallel(self) -> Any:
-        """The workers whose parts a chunk has; "any": the same bytes whatever their number."""
+        """The workers whose parts a chunk contains; "any": the bytes do not depend on their number."""
         own = self.spec.config if self._has_config else None
         if own is not None and self._is_same_for_all_sizes(own):
             return "any"
@@ -129,14 +129,14 @@ class _Shape:
         if pcp_size * dcp_size > 1:
             text += f"-interleave{self.config.parallel_config.cp_kv_cache_interleave_size}"
         if pp_size > 1:
-            # The operator may choose which layers each stage has.
+            # The operator may choose the layers of each stage.
             text += f"-layers{imported('vllm.envs').VLLM_PP_LAYER_PARTITION or 'even'}"
         return text
 
     @staticmethod
     def _is_same_for_all_sizes(own: Any) -> bool:
-        """As vLLM's own files do, with one exception: chunks of workers that each have some heads of every layer are the same only where all
-        layers of a head lie together."""
+        """Follows vLLM's own file tier, with one exception: if workers each have some heads of every layer, chunks are
+        equal only if all layers of a head are contiguous."""
         if getattr(own, "replicated_layout", False):
             return True
         if not own.parallel.is_parallelism_agnostic:
@@ -178,9 +178,9 @@ def identify(
     kv_cache_config: Any = None,
     missing_hooks: Sequence[str] = (),
 ) -> Identity:
-    """The identity of an engine. ``config``: the ``VllmConfig`` of the engine, None where it could not be found; so with ``kv_cache_config``.
+    """The identity of an engine. ``config`` is its ``VllmConfig`` or None, ``kv_cache_config`` its ``KVCacheConfig``.
 
-    A fact that cannot be read is missing: the engine then shares with nobody. Raises ``ValueError`` for a model without a name and a tag.
+    If a fact cannot be read, the engine shares nothing. Raises ``ValueError`` for a model with neither name nor tag.
     """
     facts, shape = Facts("vllm", settings.facts), _Shape(spec, config)
     facts.read("chunk_bytes", lambda: chunk_bytes, where="the strides of the primary pool")
@@ -230,7 +230,7 @@ def _model_name(facts: Facts, shape: _Shape, tag: str | None) -> str | None:
 
 
 def _files(facts: Facts, config: Any) -> tuple[str | None, str | None]:
-    """The fingerprint of the model's files, and why the weights are unknown. Files that cannot be read are a missing fact."""
+    """The fingerprint of the model's files, and why the weights are unknown. Unreadable files are a missing fact."""
     if config is None:
         return None, None
     try:
@@ -247,7 +247,7 @@ def _sizes(shape: _Shape) -> tuple[bool, tuple[int, int, int, int]]:
     try:
         return shape.parallel == "any", shape.sizes
     except Exception:
-        # Missing among the facts, so that nobody else has this namespace.
+        # The sizes are then a missing fact, so that no other engine has this namespace.
         return True, (1, 1, 1, 1)
 
 

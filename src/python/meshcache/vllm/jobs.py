@@ -1,4 +1,4 @@
-"""Jobs of the engine, done by threads: each gets exactly one result, by its deadline."""
+"""The engine's jobs, done by threads. Each job gets exactly one result, by its deadline."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from meshcache._engines.complaints import Complaints
 from .epochs import Epochs
 from .framework import logger
 
-#: Threads that read chunks for waiting requests, and threads that write them. Few: all share the interpreter with the scheduler.
+#: Threads that read chunks for waiting requests, and that write chunks. They compete with the scheduler for the GIL.
 _LOAD_THREADS: Final = 2
 _STORE_THREADS: Final = 1
-#: Chunks of one call of the client. While a call is put together, for some 0.2 ms, the scheduler waits for the interpreter.
+#: Most chunks per call of the client. Preparing a call takes about 0.2 ms, in which the scheduler may have to wait.
 _STEP_CHUNKS: Final = 64
 
-#: A thread rests for so long between two calls. Calls that fail at once, as without a node, would keep the interpreter otherwise.
+#: Pause of a thread between two calls. Without it, calls that fail at once, e.g. without a node, would block others.
 _REST_SECONDS: Final = 0.0001
 
-#: Moves chunks between the pool and the node: keys, slots, seconds that it may last; one result a key. It may raise.
+#: Moves chunks between pool and node: takes keys, slots and a timeout in seconds, and returns one result per key.
 Move = Callable[[Sequence[bytes], Sequence[int], float], Sequence[bool]]
 
 
 @dataclass
 class Job:
-    """Chunks to be moved. When it is among the finished ones, nothing touches their slots any more."""
+    """Chunks to move. After a job has finished, nothing touches its slots any more."""
 
     job_id: int
     is_load: bool
     keys: list[bytes]
     slots: list[int]
-    #: When it must have its result.
+    #: When its result is due, by the monotonic clock.
     deadline: float
-    #: The epoch in which it was submitted: in another one it fails.
+    #: The epoch in which it was submitted. It fails in any other one.
     epoch: int = 0
     submitted_at: float = field(default_factory=time.monotonic)
-    #: Of the first chunks, whether they were moved; those without a flag were not.
+    #: Whether each of the first chunks was moved. Chunks without a flag were not.
     flags: list[bool] = field(default_factory=list)
-    #: When the job has ended: keys of which a chunk was not moved, and all others, each once.
+    #: After the end of the job: keys with a chunk that was not moved, and all other keys, without duplicates.
     failed_keys: Collection[bytes] = ()
     moved_keys: Sequence[bytes] = ()
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class Job:
         return not self.failed_keys
 
     def end(self) -> None:
-        """Sums up what was moved."""
+        """Computes the results of the job."""
         self.seconds = time.monotonic() - self.submitted_at
         if len(self.flags) == len(self.keys) and all(self.flags):
             self.moved_keys = self.keys
@@ -66,13 +66,13 @@ class Job:
 
 
 class Jobs:
-    """Takes jobs and gives back finished ones; neither waits for a thread. ``drain`` does.
+    """Takes jobs and returns finished ones without waiting for a thread. Only ``drain`` and ``join`` wait.
 
-    The table of jobs is the scheduler's alone; the threads have a job from one queue and give it back through another.
+    Only the scheduler uses the table of jobs. Threads take jobs from one queue and return them through another.
     """
 
     def __init__(self, load: Move, store: Move, fence_seconds: float, epochs: Epochs) -> None:
-        """``fence_seconds``: what a call of ``load`` or ``store`` may last beyond its time."""
+        """``fence_seconds`` is the time by which a call of ``load`` or ``store`` may exceed its timeout."""
         self._fence_seconds = fence_seconds
         self._epochs = epochs
         self._open: dict[int, Job] = {}
@@ -93,12 +93,12 @@ class Jobs:
         return len(self._open) + len(self._done)
 
     def submit(self, job: Job) -> None:
-        """Takes a job; returns at once."""
+        """Queues a job."""
         self._open[job.job_id] = job
         (self._loads if job.is_load else self._stores).put(job)
 
     def refuse(self, job: Job) -> None:
-        """Takes a job that is not even begun."""
+        """Fails a job without starting it."""
         job.end()
         self._open[job.job_id] = job
         self._finished.put(job)
@@ -114,19 +114,19 @@ class Jobs:
         return done
 
     def drain(self) -> None:
-        """Waits until every job has ended; ``finished`` gives them back afterwards."""
+        """Waits until every job has ended; ``finished`` returns them afterwards."""
         while self._open:
             self._take(self._finished.get())
 
     def end(self) -> None:
-        """Lets the threads end after the jobs that there are."""
+        """Lets the threads end after all queued jobs."""
         for _ in range(_LOAD_THREADS):
             self._loads.put(None)
         for _ in range(_STORE_THREADS):
             self._stores.put(None)
 
     def join(self, seconds: float) -> bool:
-        """Waits for the end of the threads; whether all have ended."""
+        """Waits for the threads. Returns whether all of them have ended."""
         until = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -176,10 +176,8 @@ class Jobs:
 
 
 def slots_of(transfer: Any) -> list[int]:
-    """The slots of a job in the primary pool: ``chunk_ids``, in older versions ``block_ids``; numbers or an array of them.
-
-    Empty when it has neither, with which the job fails.
-    """
+    """The slots of a job in the primary pool: its ``chunk_ids``, or ``block_ids`` in older versions, as a sequence or
+    an array. If it has neither, the result is empty, and the job fails."""
     slots = getattr(transfer, "chunk_ids", None)
     if slots is None:
         slots = getattr(transfer, "block_ids", None)

@@ -1,4 +1,4 @@
-"""Facts of the model as vLLM computes it, taken from what vLLM was given rather than from what a version has made of it."""
+"""Facts of the model as vLLM computes it, taken from vLLM's input rather than from what a version derives from it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from meshcache._engines.identity import Facts, Unreadable, canonical
 from meshcache._engines.model_files import configuration, file_digest, folder_digest, is_path, local_folder
 from meshcache._engines.modules import imported
 
-#: The value of a fact that a model, a version or an engine does not have.
+#: Value of a fact that does not apply to a model, a version or an engine.
 NONE: Final = "none"
 _DIGEST_BYTES: Final = 16
-#: Options of a loader that change how fast weights are loaded, and not which.
+#: Options of a loader that affect how fast weights are loaded, but not which ones.
 _LOADING_SPEED: Final = frozenset(
     {"concurrency", "distributed", "enable_multithread_load", "memory_limit", "num_threads"}
 )
-#: Files that vLLM does not load unless it is told otherwise.
+#: Patterns of files that vLLM does not load by default.
 _NOT_LOADED: Final = ["original/**/*"]
-#: Kinds of RoPE whose factors follow from the length that the engine was started for.
+#: Kinds of RoPE whose factors depend on the engine's maximum length.
 _LENGTH_ROPES: Final = frozenset({"longrope", "su"})
-#: Ways of drafting that keep no KV.
+#: Methods of drafting without KV.
 _DRAFTS_WITHOUT_KV: Final = frozenset({"ngram", "ngram_gpu", "suffix"})
-#: The length above which Llama 4 scales attention by positions, unless its configuration for generation says otherwise.
+#: Length above which Llama 4 scales attention by position, unless its generation configuration says otherwise.
 _LLAMA4_LENGTH: Final = 32768
-#: Formats of loading that take the weights from the model's own files, which have a digest or are named by the hub.
+#: Load formats that take the weights from the model's own files, which are identified by a digest or by the hub.
 _FROM_FILES: Final = frozenset(
     {
         "auto",
@@ -45,7 +45,7 @@ _FROM_FILES: Final = frozenset(
     }
     | {"runai_streamer_sharded", "safetensors", "sharded_state"}
 )
-#: Variables of the environment that change the bytes of KV or their order, with their defaults. Other facts have those that vLLM puts into its configuration.
+#: Environment variables that change the bytes of KV or their order, with defaults; not those in vLLM's configuration.
 _ENVIRONMENT: Final[Mapping[str, Any]] = {
     "VLLM_B12X_MOE_FP4_FORCE_A16": False,
     "VLLM_CPU_INT4_W4A8": True,
@@ -72,9 +72,9 @@ _FP8: Final = {"fp8": "fp8_e4m3"}
 
 
 def add_model_facts(facts: Facts, config: Any, kv_cache_config: Any) -> None:
-    """Adds all facts that the ``VllmConfig`` has; None: it could not be found, so that they all are missing.
+    """Adds all facts in the ``VllmConfig``. If it was not found (None), all of them are missing.
 
-    ``kv_cache_config``: vLLM's ``KVCacheConfig``, which has the layout of states; None: it could not be found.
+    ``kv_cache_config`` is vLLM's ``KVCacheConfig``, which has the layout of states; None if it was not found.
     """
     facts.read("compute_dtype", lambda: _compute_dtype(config.model_config), where="ModelConfig.dtype")
     facts.read("config", lambda: _config_digest(config.model_config), where="config.json of ModelConfig.model")
@@ -94,7 +94,7 @@ def add_model_facts(facts: Facts, config: Any, kv_cache_config: Any) -> None:
     facts.read("device", lambda: _device(config), where="vllm.platforms.current_platform")
 
 
-#: The names of the facts that ``add_model_facts`` adds.
+#: Names of the facts that ``add_model_facts`` adds.
 MODEL_FACTS: Final = (
     "attention",
     "compute_dtype",
@@ -116,13 +116,11 @@ MODEL_FACTS: Final = (
 
 
 def files_digest(config: Any) -> str | None:
-    """A fingerprint of the model's files; None: its name and configuration identify the weights, which are not in files on this host.
-
-    Raises ``Unreadable`` for weights that are not in these files, and OSError for files that cannot be read.
-    """
+    """A fingerprint of the model's files; None: the weights are not in files on this host, but are identified by name
+    and configuration. Raises ``Unreadable`` if the weights are elsewhere, and OSError if files cannot be read."""
     model_config, kind = config.model_config, canonical(config.load_config.load_format)
     if kind == "dummy":
-        # They are drawn with a fixed seed, and so they follow from the configuration.
+        # Dummy weights are drawn with a fixed seed, so they follow from the configuration.
         return None
     elsewhere = _weights_elsewhere(model_config)
     if elsewhere is not None:
@@ -142,13 +140,13 @@ def files_digest(config: Any) -> str | None:
 
 
 def _weights_elsewhere(model_config: Any) -> str | None:
-    """The object storage that has the weights, while ``model`` is a local folder with the configuration alone; None: there is none."""
+    """The object storage with the weights, if ``model`` is a local folder with only the configuration; else None."""
     weights: str | None = _declared(model_config, "model_weights")
     return weights if weights and weights != model_config.model else None
 
 
 def kv_dtype(dtype: Any, config: Any) -> str:
-    """The data type of KV as it is stored. ``dtype``: what the offloading specification says, which may be "auto"."""
+    """The data type of stored KV. ``dtype`` is that of the offloading specification, which may be "auto"."""
     text = str(dtype).removeprefix("torch.")
     if text == "auto":
         text = str(config.model_config.dtype).removeprefix("torch.")
@@ -156,24 +154,24 @@ def kv_dtype(dtype: Any, config: Any) -> str:
         raise Unreadable('it is "auto"')
     text = _FP8.get(text, text)
     if text.startswith("fp8") and _platform().is_fp8_fnuz():
-        # Some devices have an fp8 with other exponents and without infinity under the same name.
+        # On some devices, the same name means an fp8 with another exponent range and without infinity.
         text += "fnuz"
     return text
 
 
 def _declared(owner: Any, name: str) -> Any:
-    """A setting; None: this version of vLLM does not declare it in the class of its configuration."""
+    """A setting; None if this version of vLLM does not declare it in its configuration class."""
     declared = getattr(type(owner), "__dataclass_fields__", None)
     if declared is not None and name not in declared:
         return None
     if declared is not None and name not in vars(owner):
-        # What the class has is only the default.
+        # The class attribute is only the default.
         raise Unreadable("it is not there")
     return getattr(owner, name)
 
 
 def _folder(model: str, revision: str | None, cache: str | None = None) -> str | None:
-    """The folder in which a model's files lie, also when the model is one file. ``cache``: where vLLM was told to keep downloads."""
+    """The folder with a model's files, even if the model is a single file. ``cache`` is vLLM's download folder."""
     if os.path.isfile(model):
         return os.path.dirname(os.path.abspath(model))
     return local_folder(model, revision, cache, is_of_other_hub=is_of_other_hub())
@@ -185,7 +183,7 @@ def is_of_other_hub() -> bool:
 
 
 def _json_of(model_config: Any) -> Any:
-    """The model's own configuration as its file has it; None: there is no such file on this host."""
+    """The model's configuration file as JSON; None: there is no such file on this host."""
     folder = _folder(model_config.hf_config_path or model_config.model, model_config.revision)
     return None if folder is None else configuration(folder, ("config.json", "params.json"))
 
@@ -201,7 +199,7 @@ def _compute_dtype(model_config: Any) -> Any:
 def _config_digest(model_config: Any) -> str:
     value = _json_of(model_config)
     if value is None:
-        # The hub, the name and the revision say which configuration it is.
+        # Hub, name and revision identify the configuration.
         return "named-modelscope" if is_of_other_hub() else "named"
     text = json.dumps(value, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
@@ -229,7 +227,7 @@ def _quantization(model_config: Any) -> Any:
 
 
 def _given(value: Any) -> Any:
-    """What of a configuration was given: fields that are not as they are by default."""
+    """The fields of a configuration that differ from their defaults."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     default = {
@@ -262,14 +260,14 @@ def _kv_exempt(cache_config: Any) -> Any:
 
 
 def _states(config: Any, kv_cache_config: Any) -> Any:
-    """How states of layers without attention lie in their pages, which are padded to the size of other pages."""
+    """Layout of the states of layers without attention in their pages, which are padded to the size of other pages."""
     if not config.model_config.has_inner_state:
         return NONE
     if kv_cache_config is None:
         raise Unreadable("the connector's KVCacheConfig was not found")
     groups = [list(_states_of(group.kv_cache_spec)) for group in kv_cache_config.kv_cache_groups]
     if not any(groups):
-        # A model of a class that may have states, and has none.
+        # The model's class may have states, but this model has none.
         return NONE
     layouts = imported("vllm.model_executor.layers.mamba.mamba_utils")
     if layouts is None:
@@ -278,7 +276,7 @@ def _states(config: Any, kv_cache_config: Any) -> Any:
 
 
 def _states_of(spec: Any) -> Iterator[Any]:
-    """The states of a group's layers, once where they are alike."""
+    """The states of a group's layers; only once if they are alike."""
     parts = getattr(spec, "kv_cache_specs", None)
     if isinstance(parts, Mapping):
         for name, part in sorted(parts.items()):
@@ -289,7 +287,7 @@ def _states_of(spec: Any) -> Iterator[Any]:
 
 
 def _temperature(model_config: Any) -> Any:
-    """Whether Llama 4 scales attention by positions, as its class decides when it is made."""
+    """Whether Llama 4 scales attention by position, as its class decides when it is constructed."""
     parts = (model_config.hf_config, model_config.hf_text_config)
     if not any(hasattr(part, "attn_temperature_tuning") for part in parts):
         return NONE
@@ -300,7 +298,7 @@ def _temperature(model_config: Any) -> Any:
 
 
 def _environment() -> Any:
-    """The variables of the environment that are not as they are by default."""
+    """Environment variables that differ from their defaults."""
     module = imported("vllm.envs")
     if module is None:
         raise Unreadable("there is no module vllm.envs")
@@ -309,14 +307,14 @@ def _environment() -> Any:
 
 
 def _length(model_config: Any) -> int:
-    """The length with which the model was made."""
+    """The maximum length with which the model was constructed."""
     if getattr(model_config, "original_max_model_len", None) == -1:
         raise Unreadable("vLLM has made the model before it chose the length: give --max-model-len a number")
     return int(model_config.max_model_len)
 
 
 def _rope_length(model_config: Any) -> Any:
-    """Which factors RoPE takes where they follow from the length that the engine was started for."""
+    """The factors that RoPE uses, if they depend on the engine's maximum length."""
     hf_config = model_config.hf_config
     own = [getattr(hf_config, name, None) for name in ("rope_parameters", "rope_scaling", "text_config")]
     own.append(getattr(model_config.hf_text_config, "rope_parameters", None))
@@ -325,7 +323,7 @@ def _rope_length(model_config: Any) -> Any:
     ropes = {value for tree in trees for value in _values(tree, ("rope_type", "type"))}
     trained = any(True for tree in trees for _ in _values(tree, ("max_trained_positions",)))
     if trained and "dynamic" in ropes:
-        # The base follows from how much longer the engine's length is.
+        # The base depends on how much the engine's maximum length exceeds the trained one.
         return _length(model_config)
     if not ropes & _LENGTH_ROPES:
         return NONE
@@ -340,7 +338,7 @@ def _rope_length(model_config: Any) -> Any:
 
 
 def _values(tree: Any, names: tuple[str, ...]) -> Iterator[Any]:
-    """All texts and numbers under these names, wherever they are in a tree."""
+    """All strings and integers with these names anywhere in a tree."""
     if isinstance(tree, Mapping):
         for name, part in tree.items():
             if name in names and isinstance(part, (str, int)):
@@ -349,7 +347,7 @@ def _values(tree: Any, names: tuple[str, ...]) -> Iterator[Any]:
 
 
 def _draft(config: Any) -> Any:
-    """The model that drafts: its KV may be in the chunks."""
+    """The draft model, whose KV may be in the chunks."""
     speculative_config = _declared(config, "speculative_config")
     if speculative_config is None or speculative_config.method in _DRAFTS_WITHOUT_KV:
         return NONE
@@ -368,13 +366,13 @@ def _draft(config: Any) -> Any:
 
 
 def _hidden_layers(hf_config: Any) -> Any:
-    """The layers whose hidden states a drafting model has; None: its files say which, or it has none."""
+    """The layers whose hidden states a draft model uses; None: its files say which, or there are none."""
     own = getattr(hf_config, "eagle_aux_hidden_state_layer_ids", None)
     return None if own is None else list(own)
 
 
 def _media(model_config: Any) -> Any:
-    """What changes images and sounds beside their content, which vLLM's keys have."""
+    """Settings that change how images and sounds are processed. Their content is in vLLM's keys."""
     media = model_config.multimodal_config
     if media is None:
         return NONE
@@ -390,7 +388,7 @@ def _media(model_config: Any) -> Any:
 
 
 def _encoder_scales(media: Any) -> str | None:
-    """The scales of an encoder that computes in fp8; None: it does not."""
+    """Digest of the scales of an encoder that computes in fp8; None if it does not."""
     path = _declared(media, "mm_encoder_fp8_scale_path")
     if path:
         return file_digest(path)
@@ -400,14 +398,14 @@ def _encoder_scales(media: Any) -> str | None:
 
 
 def _attention(attention_config: Any) -> Any:
-    """Implementations of attention may order the bytes of a block in ways of their own."""
+    """The implementation of attention, which may have its own order of the bytes of a block."""
     own = attention_config.backend
     kinds = _declared(attention_config, "backend_per_kind") or {}
     name = "auto" if own is None else canonical(own)
     indexer = _declared(attention_config, "indexer_kv_dtype")
     more: dict[str, Any] = {"kinds": dict(kinds)} if kinds else {}
     if indexer not in (None, "auto"):
-        # The KV of an indexer has a type of its own.
+        # An indexer's KV may have a separate type.
         more["indexer"] = indexer
     return [name, more] if more else name
 
@@ -420,7 +418,7 @@ def _platform() -> Any:
 
 
 def _device(config: Any) -> Any:
-    """The kind of device, and what its plug-in was told. The CPU's attention packs blocks as its instructions want them."""
+    """The kind of device, and its plug-in's settings. Attention on a CPU packs blocks to suit its instruction set."""
     own = _platform()
     name = str(own.device_name) or str(own.device_type)
     if name == "cpu":

@@ -9,19 +9,19 @@ from meshcache._engines.modules import imported
 from .framework import logger
 from .hooks import install_config_hook
 
-#: What ``type`` may be in ``secondary_tiers``. The second name is that of the class, for configurations that also name its module.
+#: Values of ``type`` in ``secondary_tiers``. The second one is the class name, for configurations with its module.
 TIER_TYPES: Final = ("meshcache", "MeshCacheTier")
 
 
 def register() -> None:
-    """Makes the tier known to vLLM by name, also to versions without ``module_path``. Does nothing in a version without tiers."""
+    """Registers the tier by name, even in vLLM without ``module_path``. Does nothing in versions without tiers."""
     try:
         factory = getattr(imported("vllm.v1.kv_offload.tiering.factory"), "SecondaryTierFactory", None)
         if factory is not None:
             _register(factory)
             install_config_hook()
     except Exception as error:
-        # vLLM must start also where nobody uses the tier.
+        # vLLM must start even if the tier cannot be registered, as it may not be used.
         logger.warning("the meshcache tier could not be registered with vLLM: %s", error)
 
 
@@ -30,5 +30,5 @@ def _register(factory: Any) -> None:
         try:
             factory.register_tier(name, "meshcache.vllm", "MeshCacheTier")
         except ValueError:
-            # It is registered already: plugins may be loaded more than once.
+            # The name is already registered, because plugins may be loaded more than once.
             continue

@@ -1,4 +1,4 @@
-"""vLLM's pool in host memory, as the tier sees it: slots of equal size in one piece of memory."""
+"""vLLM's pool in host memory: slots of equal size in contiguous memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from meshcache import Client, Piece, Region
 
 
 class PrimaryPool:
-    """Where the slots are. It keeps nothing of the memory: the engine unmaps it after the tier's shutdown."""
+    """Locates the slots. It holds no reference to the memory, as the engine unmaps it after the tier's shutdown."""
 
     def __init__(self, view: Any) -> None:
-        """Raises ``ValueError`` for a view that is not what vLLM passes: slots by bytes, in one piece, to be written."""
+        """``view`` has the shape (slots, bytes). Raises ``ValueError`` if it is not contiguous or not writable."""
         if not isinstance(view, memoryview):
             raise ValueError(f"the primary pool must be a memoryview, got {type(view).__name__}")
         shape, strides = view.shape or (), view.strides or ()
@@ -27,10 +27,10 @@ class PrimaryPool:
         self.slot_bytes = strides[0]
 
     def register(self, client: Client, view: memoryview) -> Region:
-        """Makes the memory known to the node, straight by its file where there is one."""
+        """Registers the memory with the client, which passes its file to the node if there is one."""
         return client.register(view, name="primary")
 
     def pieces(self, region: Region, slots: Sequence[int]) -> list[Piece]:
-        """Where these slots are. The client refuses what lies outside of the pool."""
+        """The pieces for these slots. The client rejects pieces outside of the pool."""
         size = self.slot_bytes
         return [(region, slot * size, size) for slot in slots]

@@ -1,4 +1,4 @@
-"""Whether other engines have the same keys for the same tokens."""
+"""Checks whether other engines have the same keys for the same tokens."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from meshcache._engines.modules import imported
 
 from .framework import logger
 
-#: Hashes for which vLLM keeps its seed secret, because collisions could be made on purpose.
+#: Hashes for which vLLM keeps its seed secret, because collisions could be constructed.
 _WEAK_HASHES: Final = ("xxhash", "xxhash_cbor")
 
 
 def warn_of_random_seed(config: Any) -> bool:
-    """Logs a warning when vLLM draws a seed for the keys of this process alone. ``config``: the ``VllmConfig``, or None. Whether it did."""
+    """Warns if vLLM draws a seed for this process's keys alone; returns whether. ``config``: ``VllmConfig`` or None."""
     if os.environ.get("PYTHONHASHSEED") is not None:
         return False
     hashes = imported("vllm.v1.core.kv_cache_utils")
     if hashes is None:
         return False
     if hasattr(hashes, "resolve_none_hash_seed"):
-        # Newer versions have one seed for all engines, except for weak hashes.
+        # Newer versions use one seed for all engines, except with weak hashes.
         algorithm = getattr(getattr(config, "cache_config", None), "prefix_caching_hash_algo", None)
         if algorithm is not None and algorithm not in _WEAK_HASHES:
             return False

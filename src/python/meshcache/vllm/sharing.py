@@ -1,4 +1,4 @@
-"""The tier's side of the node: the client, the weights whose chunks it reads and writes, and how both change."""
+"""The tier's connection to the node: the client, the weights whose chunks it moves, and how both change."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .lookups import Lookups
 from .pool import PrimaryPool
 from .settings import Settings
 
-#: How much longer than their time calls of the client may last at the end of an epoch.
+#: How long calls of the client may exceed their timeout at the end of an epoch.
 _GRACE_SECONDS: Final = 1.0
-#: A node is attached to again within milliseconds, unless it is busy or there is none.
+#: Longest wait for the client to reattach, which takes milliseconds unless the node is busy or absent.
 _ATTACH_SECONDS: Final = 1.0
 _ATTACH_POLL_SECONDS: Final = 0.002
 _HOW_TO_TELL: Final = (
@@ -33,7 +33,7 @@ _HOW_TO_TELL: Final = (
 
 
 class Sharing:
-    """Moves chunks of the present weights. Methods with ``keys``, ``count`` and ``told`` are for threads; all others are the scheduler's."""
+    """Moves chunks of the present weights. Only methods with ``keys``, ``count`` and ``told`` are for threads."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Sharing:
         lookups: Lookups,
         epochs: Epochs,
     ) -> None:
-        """Attaches to the node. Raises ``meshcache.NotAvailable`` when the settings demand a node, and there is none."""
+        """Attaches to the node. Raises ``meshcache.NotAvailable`` if the settings require a node, but there is none."""
         self._settings = settings
         self._pool = pool
         self._lookups = lookups
@@ -78,7 +78,7 @@ class Sharing:
 
     @property
     def namespace(self) -> Namespace:
-        """Whose chunks these are now."""
+        """The namespace of the chunks now."""
         return replace(self._identity.namespace, fingerprint=self.weights.fingerprint)
 
     @property
@@ -87,29 +87,29 @@ class Sharing:
         return self._region.mode
 
     def close(self) -> None:
-        """Leaves the node; calls under way end as misses."""
+        """Leaves the node; calls in progress end as misses."""
         self._client.close()
 
-    # What threads call
+    # Calls by threads
 
     def exists(self, keys: Sequence[bytes], seconds: float) -> Sequence[bool]:
-        """Which keys are there. They are of several requests, each of which counts for itself."""
+        """Says which keys exist. They belong to several requests, each of which is counted separately."""
         if not self._is_attached(seconds):
             return [False] * len(keys)
         return self._client.exists_many(keys, counted=False, timeout=seconds)
 
     def count(self, asked: int, found: int) -> None:
-        """The lookup of one request, for the hit rate of the cluster."""
+        """Counts the lookup of one request in the cluster's hit rate."""
         self._client.count_lookup(asked, found)
 
     def load(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
-        """Reads chunks into slots."""
+        """Reads chunks into slots. One result per key."""
         if not self._is_attached(seconds):
             return [False] * len(keys)
         return self._client.get_into(keys, self._pool.pieces(self._region, slots), timeout=seconds)
 
     def store(self, keys: Sequence[bytes], slots: Sequence[int], seconds: float) -> Sequence[bool]:
-        """Writes chunks from slots."""
+        """Writes chunks from slots. One result per key."""
         if not self._is_attached(seconds):
             return [False] * len(keys)
         if self._follow_adapters(adapters.look()):
@@ -127,11 +127,11 @@ class Sharing:
         return flags
 
     def begin(self) -> None:
-        """A request begins. It belongs to the adapters as they are now."""
+        """Called when a request begins. It uses the adapters in their present state."""
         self._follow_adapters(adapters.changes)
 
     def _follow_adapters(self, changes: int) -> bool:
-        """Whether files of adapters have changed: what was computed until now may be of others than its keys say, and is not stored."""
+        """Whether files of adapters have changed. If so, KV computed so far is not stored, as its keys may be wrong."""
         if changes == self._adapter_changes:
             return False
         self._adapter_changes = changes
@@ -139,7 +139,7 @@ class Sharing:
         return True
 
     def _is_attached(self, seconds: float) -> bool:
-        """Whether there is a node. Just after the weights have changed, the client attaches anew: that is waited for."""
+        """Whether there is a node. Waits if the client is reattaching because the weights have just changed."""
         until = min(time.monotonic() + seconds / 2, self._attaching_until)
         while not self._client.is_connected:
             if time.monotonic() >= until:
@@ -150,7 +150,7 @@ class Sharing:
     # How the weights change
 
     def reset(self) -> bool:
-        """vLLM drops its cache, and does not say why. Whether that may mean other weights."""
+        """Called when vLLM drops its cache for an unknown reason. Returns whether the weights may have changed."""
         if self._settings.on_reset == "same_weights" and not self._epochs.is_stale:
             return False
         if not self._epochs.is_told and self.weights.reset():
@@ -163,7 +163,8 @@ class Sharing:
         return True
 
     def change(self, how: str, *, is_sleep: bool) -> None:
-        """A call may change the weights. ``is_sleep``: only if the engine comes back with others, of which the operator's statement on resets tells."""
+        """Called before a call that may change the weights. With ``is_sleep``, they change only if the engine wakes
+        with others, to which the operator's statement on resets applies."""
         if is_sleep and self._settings.on_reset == "same_weights":
             return
         if not self.weights.are_known and not self._epochs.is_used:
@@ -181,7 +182,7 @@ class Sharing:
         )
 
     def told(self, version: str | None) -> None:
-        """The version of the weights is told; None: the model's name alone identifies them. Threads may call it."""
+        """Sets the version of the weights; None: the model's name alone identifies them. Any thread may call it."""
         if self.weights.told(version) and not self._change():
             return
         self._epochs.is_told = True
@@ -193,13 +194,13 @@ class Sharing:
         logger.info("the weights have the fingerprint %s: their chunks are shared%s", self.weights.fingerprint, stale)
 
     def _change(self) -> bool:
-        """Switches to the fingerprint that the weights have now. When this returns, nothing that was begun before is read or written any more.
+        """Switches to the present fingerprint of the weights. When this returns, earlier reads and writes have ended.
 
-        False: a job of the former weights has not ended, and so the weights are unknown.
+        False: a job of the former weights has not ended, so the weights are unknown.
         """
         with self._lock:
             if not self._epochs.advance():
-                # Calls under way end as misses. One that has not yet begun reaches nobody's chunks.
+                # Calls in progress end as misses. Calls that have yet to begin find a namespace without chunks.
                 self._client.set_fingerprint(nobodys_fingerprint())
                 if not self._epochs.wait(self._settings.timeout + self._settings.fence_seconds + _GRACE_SECONDS):
                     self.weights.forget()
@@ -215,7 +216,7 @@ class Sharing:
             return True
 
     def describe(self, tier_type: str) -> None:
-        """Logs what the tier does."""
+        """Logs the tier's configuration."""
         logger.info(
             "tier %s: %d slots of %d bytes, %s, namespace %s",
             tier_type,

@@ -31,23 +31,23 @@ from .seed import warn_of_random_seed
 from .settings import Settings
 from .sharing import Sharing
 
-#: How much longer than a job the threads may last at the end.
+#: How much longer than a job the threads may last during shutdown.
 _GRACE_SECONDS = 2.0
 
 
 class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
-    """Chunks in meshcache, moved straight between vLLM's pool in host memory and the node.
+    """Chunks in meshcache, moved directly between vLLM's pool in host memory and the node.
 
-    The constructor raises ``ValueError`` for what cannot work, and ``meshcache.NotAvailable`` when a node is required and
-    not there; both end the engine's start. No other method that vLLM calls raises, and only ``drain_jobs`` and ``shutdown`` wait: threads
-    talk to the node. As vLLM does, callers call one method at a time.
+    The constructor raises ``ValueError`` for configurations that cannot work, and ``meshcache.NotAvailable`` if a
+    required node is absent; both abort the engine's start. No other method that vLLM calls raises. Only ``drain_jobs``
+    and ``shutdown`` wait, as threads talk to the node. Like vLLM, callers must call one method at a time.
     """
 
     medium = STORAGE
     cache_hit_source = HIT_SOURCE
 
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str, **params: Any) -> None:
-        """vLLM's arguments, and the parameters of the tier's entry in ``secondary_tiers``."""
+        """Takes vLLM's arguments, and the parameters of the tier's entry in ``secondary_tiers``."""
         passed_on = {name: value for name, value in params.items() if name in CONSTRUCTOR_PARAMETERS}
         settings = Settings.parse({name: value for name, value in params.items() if name not in passed_on})
         super().__init__(
@@ -68,13 +68,13 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         config = hooks.config_of(offloading_spec)
         if config is not None or not IS_INSTALLED:
             self.bind(config, hooks.kv_cache_config_of(config))
-        # Otherwise the configuration is found when the engine is complete, or the first request comes.
+        # Otherwise, the configuration is found when the engine is complete, or when the first request arrives.
         self._asker = Asker(self._lookups, self._exists, self._tell)
         self._jobs = Jobs(self._load, self._store, settings.fence_seconds, self._epochs)
         hooks.listen(self)
 
     def bind(self, vllm_config: Any, kv_cache_config: Any = None) -> None:
-        """Attaches to the node under the identity of this engine, once. The arguments are vLLM's own, None where they cannot be found."""
+        """Attaches to the node, once, with this engine's identity. The arguments are vLLM's, or None if not found."""
         if self._sharing is not None or self._closed:
             return
         missing = [name for name in self._missing_hooks if self._needs(name, vllm_config)]
@@ -95,38 +95,38 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
 
     @property
     def namespace(self) -> Namespace | None:
-        """Whose chunks these are now; None: this is not known yet."""
+        """The namespace of the chunks now; None: not known yet."""
         return None if self._sharing is None else self._sharing.namespace
 
-    # What the scheduler calls
+    # Calls by the scheduler
 
     def lookup(self, key: bytes, req_context: Any = None) -> Any:
-        """Whether a chunk is there, from what the node has answered lately; "ask again" while it is being asked."""
+        """Whether a chunk exists, by recent answers of the node; "ask again" while the node is being asked."""
         self._epochs.use()
         answer = False if self._closed or self._epochs.is_stale else self._lookups.find(key)
         self._requests.note(req_context, key, answer)
         return lookup_result(answer)
 
     def submit_load(self, job_metadata: Any) -> None:
-        """Begins to read chunks into slots."""
+        """Starts reading chunks into slots."""
         self._submit(job_metadata, is_load=True)
 
     def submit_store(self, job_metadata: Any) -> None:
-        """Begins to write chunks from slots."""
+        """Starts writing chunks from slots."""
         self._submit(job_metadata, is_load=False)
 
     def get_finished_jobs(self) -> Iterable[Any]:
-        """The results of jobs that have ended since the last call, one for each."""
+        """One result for each job that has ended since the last call."""
         results = [self._result(job) for job in self._jobs.finished()]
         self._flush()
         return results
 
     def get_finished(self) -> Iterable[Any]:
-        """What older versions call ``get_finished_jobs``."""
+        """Name of ``get_finished_jobs`` in older versions."""
         return self.get_finished_jobs()
 
     def on_schedule_end(self, context: Any = None) -> None:
-        """The end of a step: what its lookups have asked goes to the node."""
+        """Called at the end of a step. Sends the questions of its lookups to the node."""
         scheduled = getattr(context, "new_req_ids", None)
         if scheduled:
             self._epochs.use()
@@ -134,20 +134,20 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._flush()
 
     def has_pending_work(self) -> bool:
-        """Whether jobs are under way, or have results that were not fetched."""
+        """Whether jobs are in progress, or have results that were not fetched."""
         return len(self._jobs) > 0
 
     def take_events(self) -> Iterable[Any]:
-        """Events of chunks that were stored since the last call."""
+        """Events for chunks stored since the last call."""
         events, self._events = self._events, []
         return events
 
     def drain_jobs(self) -> None:
-        """Waits until nothing touches the primary pool; the results are fetched afterwards. Jobs are not cut short."""
+        """Waits until nothing touches the primary pool. Jobs are not cut short, and their results are fetched later."""
         self._jobs.drain()
 
     def on_new_request(self, req_context: Any = None) -> Any:
-        """A request begins. Its chunks are stored if the weights stay the same until its end."""
+        """Called when a request begins. Its chunks are stored only if the weights do not change until its end."""
         self._be_bound()
         if self._sharing is not None:
             self._sharing.begin()
@@ -157,24 +157,24 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         return request_context()
 
     def get_request_offloading_context(self, req_context: Any = None) -> Any:
-        """What older versions call ``on_new_request``."""
+        """Name of ``on_new_request`` in older versions."""
         return self.on_new_request(req_context)
 
     def on_request_finished(self, req_context: Any = None) -> None:
-        """A request has ended, and no job of it follows."""
+        """Called when a request has ended. It has no further jobs."""
         request_id = getattr(req_context, "req_id", "")
         self._epochs.end(request_id)
         self._asker.count(self._requests.end(request_id))
 
     def request_finished(self, req_context: Any = None) -> None:
-        """What older versions call ``on_request_finished``."""
+        """Name of ``on_request_finished`` in older versions."""
         self.on_request_finished(req_context)
 
     def touch(self, keys: Collection[bytes], req_context: Any = None) -> None:
-        """Chunks were used in the primary pool. The node learns of uses by reads."""
+        """Called when chunks were used in the primary pool. Does nothing: the node learns of uses from reads only."""
 
     def shutdown(self) -> None:
-        """Leaves the node, and lets go of the primary pool. Jobs under way end as failed ones; everything is a miss afterwards."""
+        """Leaves the node and releases the primary pool. Jobs in progress fail; everything is a miss afterwards."""
         if self._closed:
             return
         self._closed = True
@@ -190,23 +190,20 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
             )
         self._asker.join(seconds)
 
-    # How the weights change: what the hooks and the operator call
+    # Changes of the weights, reported by hooks and the operator
 
     def set_fingerprint(self, fingerprint: str | None) -> None:
-        """Tells the version of the weights: engines that are told the same one share chunks. None: the model's name alone identifies the weights.
-
-        Threads may call it.
-        """
+        """Tells the version of the weights; None: the model's name identifies them. Any thread may call it."""
         self._be_bound()
         if self._sharing is not None and not self._closed:
             self._sharing.told(fingerprint)
 
     def reset_begins(self) -> bool:
-        """vLLM's cache is about to be dropped. Whether the weights may be others, so that its pool in host memory must be dropped as well."""
+        """Called before vLLM's cache is dropped. Returns whether the pool in host memory must be dropped as well."""
         return self._sharing is not None and not self._closed and self._sharing.reset()
 
     def reset_ended(self, *, is_clear: bool, is_busy: bool) -> None:
-        """vLLM's caches have been dropped, unless that failed. ``is_busy``: there are requests, which go on."""
+        """Called after vLLM's caches were dropped, or that failed (not ``is_clear``). ``is_busy``: requests go on."""
         if is_clear:
             self._epochs.cleared(is_busy=is_busy)
         else:
@@ -214,11 +211,11 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
             logger.warning("vLLM could not reset its cache: nothing is shared until a reset succeeds")
 
     def weights_change(self, how: str, *, is_sleep: bool = False) -> None:
-        """The weights may be about to change. ``is_sleep``: the call frees memory or gets it back, and reads no new weights itself."""
+        """Called before the weights may change. ``is_sleep``: the call only frees or restores their memory."""
         if self._sharing is not None and not self._closed:
             self._sharing.change(how, is_sleep=is_sleep)
 
-    # What the threads call
+    # Calls by the threads
 
     def _exists(self, keys: Any, seconds: float) -> Any:
         return [False] * len(keys) if self._sharing is None else self._sharing.exists(keys, seconds)
@@ -236,12 +233,12 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     # Parts of the scheduler's calls
 
     def _be_bound(self) -> None:
-        """No part of vLLM has shown its configuration until now: the facts in it are missing."""
+        """Binds the tier if no part of vLLM has done so. If its configuration is not found, its facts are missing."""
         if self._sharing is None:
             self.bind(hooks.config_of(self._spec))
 
     def _needs(self, hook: str, vllm_config: Any) -> bool:
-        """Whether this engine must hear of what cannot be followed."""
+        """Whether this engine needs a hook that could not be installed."""
         if hook == "adapters":
             return getattr(vllm_config, "lora_config", None) is not None
         return hook == "weight_changes" or self._settings.on_reset != "same_weights"
@@ -277,7 +274,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
 
 
 def set_fingerprint(fingerprint: str | None) -> None:
-    """Tells all tiers of this process the version of their engine's weights. None: the model's name alone identifies the weights."""
+    """Tells all tiers of this process the version of the weights; None: the model's name alone identifies them."""
     for tier in hooks.listeners():
         tier.set_fingerprint(fingerprint)
 
@@ -291,7 +288,7 @@ def _publishes_events(spec: Any) -> bool:
 
 
 def _warn_of_unknown_options(spec: Any) -> None:
-    """Versions before 0.26 take the size of a chunk in tokens alone, and say nothing of the other way."""
+    """Warns of ``blocks_per_chunk``, which versions before 0.26 silently ignore; they take the size in tokens only."""
     given = getattr(spec, "extra_config", None) or {}
     if "blocks_per_chunk" in given and not hasattr(spec, "blocks_per_chunk"):
         logger.warning(

@@ -1,7 +1,7 @@
-"""Stands in for SGLang's package of CUDA kernels where there is no GPU: first on PYTHONPATH, SGLang then starts on the CPU.
+"""Stands in for SGLang's package of CUDA kernels on machines without a GPU. Put it first on PYTHONPATH.
 
-The copies between device and host pools are done by `kvcacheio`. Every other name is a function that says that it needs a
-GPU: SGLang imports many and calls none of them on the CPU.
+`kvcacheio` does the copies between device and host pools. Every other name is a function that raises an error about the
+missing GPU: SGLang imports many of them, but calls none on the CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
     return kernel
 
 
-# Not `from sgl_kernel import …`: that asks __getattr__ first.
+# `from sgl_kernel import …` is not used, because it would call __getattr__ first.
 import sgl_kernel.host_device  # noqa: E402
 import sgl_kernel.kvcacheio  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Host memory as SGLang's device: streams in which everything is done at once, and host memory that needs no registration."""
+"""Host memory as SGLang's device: streams in which everything is done immediately, and memory without registration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import torch
 
-#: SGLang leaves this much of the host's memory free, whatever the host has.
+#: Amount of memory that SGLang leaves free, regardless of the host's size.
 RESERVED_BYTES = 10 << 30
 
 
@@ -21,13 +21,13 @@ class FinishedEvent:
         self.at = time.perf_counter()
 
     def wait(self, stream: object = None) -> None:
-        """The event has happened."""
+        """Does nothing, as the event has happened."""
 
     def query(self) -> bool:
         return True
 
     def synchronize(self) -> None:
-        """The event has happened."""
+        """Does nothing, as the event has happened."""
 
     def elapsed_time(self, end: FinishedEvent) -> float:
         return (end.at - self.at) * 1000
@@ -37,13 +37,13 @@ class EmptyStream:
     device = torch.device("cpu")
 
     def __init__(self, *_: object, **__: object) -> None:
-        """A stream with nothing in it."""
+        """Makes a stream that is always empty."""
 
     def wait_event(self, event: object) -> None:
-        """The event has happened."""
+        """Does nothing, as the event has happened."""
 
     def wait_stream(self, stream: object) -> None:
-        """The other stream is empty."""
+        """Does nothing, as the other stream is empty."""
 
     def record_event(self, event: FinishedEvent | None = None) -> FinishedEvent:
         event = event or FinishedEvent()
@@ -54,17 +54,17 @@ class EmptyStream:
         return True
 
     def synchronize(self) -> None:
-        """Nothing is left to be done."""
+        """Does nothing, as everything is done."""
 
     def __enter__(self) -> EmptyStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing was entered."""
+        """Does nothing, as `__enter__` changed nothing."""
 
 
 class HostRuntime:
-    """CUDA's runtime, for the registration of host memory."""
+    """Stands in for CUDA's runtime in the registration of host memory."""
 
     def cudaHostRegister(self, *_: object) -> int:
         return 0
@@ -77,8 +77,8 @@ class HostRuntime:
 
 
 def install() -> None:
-    # SGLang's attention on the CPU computes over memory that nothing was written to, and drops the result. Where there are denormal numbers in it by chance,
-    # a prompt takes half a minute instead of half a second.
+    # SGLang's attention on the CPU computes on uninitialized memory, and drops the result. If that happens to contain
+    # denormal numbers, a prompt would take half a minute instead of half a second.
     torch.set_flush_denormal(True)
     stream = EmptyStream()
     replaced: dict[str, Any] = {
@@ -101,7 +101,7 @@ def install() -> None:
     for name in ("empty", "zeros"):
         setattr(torch, name, _unpinned(getattr(torch, name)))
     memory = psutil.virtual_memory
-    # A small machine has not this much to spare.
+    # A small machine does not have that much free memory.
     psutil.virtual_memory = lambda: memory()._replace(available=memory().available + RESERVED_BYTES)
 
 

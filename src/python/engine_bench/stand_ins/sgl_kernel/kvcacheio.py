@@ -1,7 +1,7 @@
-"""Copies of KV rows between device pools (one tensor a layer) and host pools, both in host memory.
+"""Copies KV rows between device pools (one tensor per layer) and host pools, both in host memory.
 
-Rows are `item_size` bytes: one token in one layer. A device pool has one table of rows for each layer. A host pool that is
-`layer_first` has the same; one that is `page_first` has all layers of a token in one row of `layout_dim` bytes.
+A row of `item_size` bytes is one token in one layer. A device pool has one table of rows per layer. A `layer_first`
+host pool has the same layout; a `page_first` one has all layers of a token in one row of `layout_dim` bytes.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ def __getattr__(name: str) -> Any:
 
 
 def install() -> None:
-    """Modules of SGLang import these on GPUs only; a name that a module lacks is looked for among the builtins."""
+    """Adds the copies to the builtins, where modules of SGLang, which import them only on GPUs, find them by name."""
     for name, value in list(globals().items()):
         if name.startswith("transfer_kv_"):
             setattr(builtins, name, value)
 
 
 class _Rows:
-    """Rows that lie `stride` bytes apart from an address on."""
+    """Rows that start `stride` bytes apart, from an address on."""
 
     def __init__(self, address: int, stride: int) -> None:
         self.address = address
