@@ -173,12 +173,17 @@ export function peerCredentials(fd: number): PeerCredentials | undefined {
 }
 
 /**
- * Returns the {@link peerCredentials} of a connection; also undefined if it has ended or is not a connection of the
- * operating system.
+ * Returns the {@link peerCredentials} of a connection; undefined if it is not a connected Unix socket, for example
+ * because the other end has reset it already.
  */
 export function credentialsOf(connection: Connection): PeerCredentials | undefined {
   const fd = descriptorOf(connection);
-  return fd === undefined ? undefined : peerCredentials(fd);
+  if (fd === undefined) return undefined;
+  try {
+    return peerCredentials(fd);
+  } catch {
+    return undefined;
+  }
 }
 
 /**

@@ -176,7 +176,7 @@ export class RespServer {
     const { env } = this;
     const onError = (error: Error): void => env.log.log('error', 'redis door failed', { error: error.message });
     if (endpoint !== undefined) {
-      const server = this.#serve(tls ?? env.network);
+      const server = this.#serve(tls ?? env.network, 'port');
       try {
         await listenAt(server, { ...endpoint, exclusive: true }, onError);
       } catch (cause) {
@@ -186,7 +186,7 @@ export class RespServer {
       this.facts = { ...this.facts, port: portOf(server) };
     }
     if (socket !== undefined) {
-      const server = this.#serve(env.network);
+      const server = this.#serve(env.network, 'socket');
       await listenLocally(server, { ...socket, key: 'resp_socket' }, { env, onError });
       this.#servers.push(server);
     }
@@ -197,7 +197,7 @@ export class RespServer {
     });
   }
 
-  #serve(network: Pick<Network, 'createServer'>): Server {
+  #serve(network: Pick<Network, 'createServer'>, at: 'port' | 'socket'): Server {
     const options = {
       plane: 'resp',
       allowHalfOpen: true,
@@ -205,7 +205,15 @@ export class RespServer {
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS,
     };
-    return network.createServer(options, (socket) => this.#accept(socket));
+    return network.createServer(options, (socket) => {
+      // The port's connections have an address, unless the client has reset them already.
+      if (at === 'socket' || socket.remoteAddress !== undefined) {
+        this.#accept(socket);
+        return;
+      }
+      socket.on('error', () => {});
+      socket.destroy();
+    });
   }
 
   #accept(socket: Connection): void {

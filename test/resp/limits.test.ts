@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { createConnection } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { KeyEncoder } from '../../src/core/index.js';
@@ -49,6 +51,23 @@ async function startDoor(t: ExecutionContext, limits: Partial<RespLimits> = {}, 
   const connect = () => RawClient.connect(t, { host: '127.0.0.1', port });
   return { server, store, clock, env, connect };
 }
+
+// Regression: the credentials of a connection without an address were asked for as if it were a Unix socket's, which
+// threw for one that had been reset, and ended the node.
+test('resp limits: a connection that its client resets at once changes nothing', async (t) => {
+  const { server, connect } = await startDoor(t);
+  const port = Number(server.endpoint.split(':').at(-1));
+  for (let i = 0; i < 200; i++) {
+    const socket = createConnection({ port, host: '127.0.0.1' });
+    socket.on('error', () => {});
+    socket.once('connect', () => socket.resetAndDestroy());
+    if (i % 10 === 9) await once(socket, 'close');
+  }
+  await until(() => server.connectionsCount === 0);
+  const client = await connect();
+  client.send('PING\r\n');
+  t.is(await client.text('+PONG\r\n'), '+PONG\r\n');
+});
 
 test('resp limits: what a browser sends as HTTP has no command of it carried out', async (t) => {
   const { connect, store } = await startDoor(t);
