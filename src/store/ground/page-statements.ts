@@ -2,6 +2,7 @@ import { DiskError } from '../../base/errors.js';
 import { laterExpiry } from '../../base/expiry.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
+import { NAMED } from '../../directory/messages/location-columns.js';
 import { Taken } from '../../directory/messages/taken.js';
 import { batchOf } from '../../directory/owners/owners.js';
 import type { KnownClears } from '../../directory/shard/known-clears.js';
@@ -350,8 +351,9 @@ export class PageStatements implements PageFollower {
 
   /**
    * While a set waited, a copy or a later call's page may have taken its key, and announcing the first page would hide
-   * it. The current page is announced instead, because other nodes must drop older content before the call returns. A
-   * copy of a computed page is left out: whoever made the copy announces it.
+   * it. The current page is announced instead, because other nodes must drop older content before the call returns: for
+   * a named set as a named page, even if it is computed, since owners keep older computed content beside a computed
+   * page. For a computed set, a copy is left out: whoever made the copy announces it.
    */
   #ofPresent(entries: KeyedLocations, { kind, version }: PageOrigin): KeyedLocations {
     // If the set did not wait, for example for room, nothing can have come meanwhile.
@@ -361,7 +363,11 @@ export class PageStatements implements PageFollower {
     const isNewer = (i: number): boolean =>
       present.has(i) && (present.version[i] as number) > (columns.version[i] as number);
     const isForOthers = (i: number): boolean => kind === 'computed' && isNewer(i) && present.setBy[i] !== 0;
-    for (let i = 0; i < columns.count; i++) if (isNewer(i) && !isForOthers(i)) columns.copy(i, present, i);
+    for (let i = 0; i < columns.count; i++) {
+      if (!isNewer(i) || isForOthers(i)) continue;
+      columns.copy(i, present, i);
+      if (kind === 'named') columns.flags[i] = (columns.flags[i] as number) | NAMED;
+    }
     return presentOf(entries, (i) => !isForOthers(i));
   }
 
