@@ -104,6 +104,11 @@ export class RpcClient {
     }
   }
 
+  /** Called when a server has started at an endpoint: that the endpoint was unreachable before does not count any more. */
+  started(endpoint: Endpoint): void {
+    this.#forget(formatEndpoint(endpoint));
+  }
+
   /** Closes all connections. Calls in flight reject with ERR_CLOSED. Idempotent. */
   async close(): Promise<void> {
     this.#closed = true;

@@ -12,10 +12,10 @@ const BACKOFF = { minMs: 100, maxMs: 400 };
 
 function bench(graceMs = 0) {
   const clock = new ManualClock();
-  const peer = { isDeaf: false, isMember: true, onTold: (): void => {} };
+  const peer = { isDeaf: false, isMember: true, onTold: (): void | Promise<void> => {} };
   const told: string[] = [];
   const hear = async (texts: readonly string[]): Promise<boolean> => {
-    peer.onTold();
+    await peer.onTold();
     if (!peer.isDeaf) told.push(texts.join());
     return !peer.isDeaf;
   };
@@ -66,11 +66,44 @@ test('peer queue: what is added in one turn is told together, once, with one ite
   t.is(queue.count, 0);
 });
 
+test('peer queue: a peer that has started is told at once, and is waited for', async (t) => {
+  const { queue, told, peer, turns } = bench();
+  peer.isDeaf = true;
+  queue.add('p', x('a'));
+  await turns();
+  peer.isDeaf = false;
+  queue.add('p', x('b'));
+  queue.started('p');
+  queue.verify();
+  await queue.attended(() => true, 1000);
+  t.deepEqual(told, ['ax,bx']);
+  t.is(queue.count, 0);
+});
+
+test('peer queue: an attempt that a former start has yet to answer delays nothing for a peer that has started', async (t) => {
+  const { queue, told, peer, turns } = bench();
+  let answer = (): void => {};
+  peer.onTold = () => new Promise<void>((resolve) => (answer = resolve));
+  queue.add('p', x('a'));
+  await turns();
+  peer.onTold = () => {};
+  queue.add('p', x('b'));
+  queue.started('p');
+  await queue.attended(() => true, 1000);
+  t.deepEqual(told, ['ax,bx']);
+  answer();
+  await turns();
+  queue.verify();
+  t.is(queue.count, 0);
+});
+
 test('peer queue: who does not hear is told again after pauses that double, and what is added meanwhile goes along', async (t) => {
   const { queue, told, peer, clock, pass } = bench();
   peer.isDeaf = true;
   let attempts = 0;
-  peer.onTold = () => attempts++;
+  peer.onTold = () => {
+    attempts++;
+  };
   queue.add('p', x('a'));
   for (let i = 0; i < 10; i++) await pass(500);
   t.is(attempts, 11);

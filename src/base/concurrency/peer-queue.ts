@@ -112,6 +112,21 @@ export class PeerQueue<Item extends object> {
     if (ends.length > 0) await within(this.#parts.env.clock, waitMs, Promise.all(ends));
   }
 
+  /**
+   * Called when a peer has started, perhaps anew: it is told at once whatever waits for it. That it did not answer
+   * before, or has yet to answer an attempt in progress, says nothing about this start.
+   */
+  started(peer: string): void {
+    const before = this.#queues.get(peer);
+    if (before === undefined) return;
+    const queue: Queue<Item> = { ...newQueue<Item>(), forgottenCount: before.forgottenCount };
+    for (const [key, item] of before.items) queue.items.set(key, item);
+    queue.attended.push(...before.attended.splice(0));
+    before.endPause?.();
+    this.#queues.set(peer, queue);
+    void this.#tell(peer, queue);
+  }
+
   /** Stops telling peers that are no longer members. */
   membersChanged(): void {
     for (const [peer, queue] of [...this.#queues]) if (this.#hasLeft(peer, queue)) this.#end(peer, queue);

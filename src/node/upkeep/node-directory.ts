@@ -79,6 +79,8 @@ export class NodeDirectory {
   #ring: PartitionRing;
   readonly #lost: LostStatements;
   readonly #settleMs: number;
+  readonly #rpc: RpcClient;
+  readonly #endpointOf: (nodeId: string) => Endpoint | undefined;
   /** Start of this incarnation on the monotonic clock. */
   #startMs: number;
   readonly #zones: MemberZones;
@@ -88,6 +90,8 @@ export class NodeDirectory {
     const { self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, versions, env } = options;
     const { nodeId, incarnation } = self;
     this.#settleMs = settleMs;
+    this.#rpc = rpc;
+    this.#endpointOf = endpointOf;
     this.#startMs = env.clock.nowMs();
     this.#env = env;
     this.#lines = new SparseLog(env);
@@ -263,6 +267,7 @@ export class NodeDirectory {
     }
     this.#zones.changed(after, changed);
     this.#members = after;
+    for (const nodeId of startedIn(change, this.#nodeId)) this.#started(nodeId);
     this.clears.membersChanged(change);
     if (isOfSameOwners(change)) {
       this.changed.tell(change, this.#ring);
@@ -323,6 +328,16 @@ export class NodeDirectory {
     // This compares the dates of two hosts, so it may be wrong.
     const isEarlier = before.size === 1 || met.some((nodeId) => (after.get(nodeId)?.incarnation ?? own) < own);
     if (met.length > 0) this.met.tell(met, isEarlier);
+  }
+
+  /**
+   * Lets nothing that a former start of a node did not answer delay what this start has to hear: once it has said that
+   * it is known here, nobody may be told that a page is set or deleted before it has heard of that.
+   */
+  #started(nodeId: string): void {
+    const endpoint = this.#endpointOf(nodeId);
+    if (endpoint !== undefined) this.#rpc.started(endpoint);
+    this.drops.started(nodeId);
   }
 
   /** Whether an incarnation of another node has been told of all pages of this one, and of all void pages. */

@@ -153,6 +153,11 @@ export class PageDrops {
     await this.#owed.attended((nodeId, has) => fresh.has(nodeId) || owesAny(has), waitMs);
   }
 
+  /** Called when a node has started: it is told at once, whether or not its former start answered. */
+  started(nodeId: string): void {
+    this.#owed.started(nodeId);
+  }
+
   /** Whether a node has yet to execute an order; orders that it refuses as too far ahead do not count. */
   owes(nodeId: string): boolean {
     return this.#owed.owes(nodeId, ({ voidBelow }) => !this.#isAhead(voidBelow));
