@@ -234,9 +234,6 @@ export class MeshCacheClient extends StoreNamespace {
    */
   pageEvents(options: ClientFollowOptions = {}): AsyncGenerator<ClientPageEvent, void> {
     if (this.#closed.signal.aborted) throw new ClosedError('the client');
-    if (typeof options !== 'object' || options === null) {
-      throw new ArgumentError(`pageEvents: options must be an object, such as { after: '…' }, got ${shown(options)}`);
-    }
     const { namespace } = this.#attachment;
     return new PageEventFeed({ ...this.#identity, namespace }, this.#closed.signal, options).events();
   }

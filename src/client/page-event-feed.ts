@@ -8,10 +8,10 @@ import {
   CLIENT_RECONNECT_MAX_MS,
   CLIENT_RECONNECT_MIN_MS,
 } from '../base/limits.js';
-import { checkNames } from '../base/settings/known-names.js';
 import { shown } from '../base/shown.js';
 import { decodeEventsAnswer, type EventsAnswer, encodeEvents } from '../clients/wire/events.js';
 import { Capability, RequestType, Status } from '../clients/wire/messages.js';
+import { checkEndable } from '../store/call/call-options.js';
 import type { FollowOptions, PageChange, PageEvent } from '../store/events/page-events.js';
 import { checkClientKeys } from './client-calls.js';
 import { type ClientIdentity, NodeLink } from './node-link.js';
@@ -54,7 +54,7 @@ export class PageEventFeed {
 
   /** Throws `ArgumentError`. `closed` is aborted when the client is closed. */
   constructor(identity: ClientIdentity, closed: AbortSignal, options: ClientFollowOptions) {
-    checkNames('pageEvents', options, OPTION_NAMES);
+    checkEndable('pageEvents', options, OPTION_NAMES);
     const { after = '', signal, pools = ['kv'] } = options;
     if (typeof after !== 'string' || Buffer.byteLength(after) > POSITION_MAX_BYTES) {
       throw new ArgumentError(`pageEvents: after must be the position of an event, got ${shown(after)}`);

@@ -1,13 +1,12 @@
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError } from '../base/errors.js';
-import { checkNames } from '../base/settings/known-names.js';
 import { formatSize } from '../base/sizes.js';
 import type { ClientInfo } from '../clients/client-server.js';
 import type { StorageConfig } from '../config.js';
 import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { Metrics } from '../metrics/metrics.js';
-import { checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
+import { checkEndable, checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
 import type { FollowOptions, PageEvent } from '../store/events/page-events.js';
 import type { ClientPins } from '../store/holding/pinning.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
@@ -160,7 +159,7 @@ export class MeshCacheStore extends NodeNamespace {
    * }
    */
   pageEvents(options: FollowOptions = {}): AsyncGenerator<PageEvent, void> {
-    checkNames('pageEvents', options, FOLLOW_OPTIONS);
+    checkEndable('pageEvents', options, FOLLOW_OPTIONS);
     return this.#node.events.follow(options);
   }
 

@@ -74,6 +74,9 @@ test('misspelt options: calls of a store and of a client refuse them', async (t)
   const refused = { instanceOf: ArgumentError, message: /: unknown option ".*"; (did you mean ".*"\? A|a)llowed are / };
   for (const each of [store, client]) {
     t.throws(() => each.pageEvents({ from: 'x' } as never), refused);
+    t.throws(() => each.pageEvents(null as never), { instanceOf: ArgumentError, message: /must be an object/ });
+    const signal = { instanceOf: ArgumentError, message: /signal must be an AbortSignal, got 5/ };
+    t.throws(() => each.pageEvents({ signal: 5 } as never), signal);
     await t.throwsAsync(each.get('k', { timeout: 1 } as never), refused);
     await t.throwsAsync(each.set('k', new Uint8Array(1), { expiresIn: 1 } as never), refused);
     await t.throwsAsync(each.pin(['k'], { formMs: 1 } as never), refused);

@@ -504,6 +504,7 @@ class Mistakes(NodeTest):
                 (ValueError, "read-only", lambda: client.register(b"text", writable=True)),
                 (ValueError, "at least 1 byte", lambda: client.register(b"")),
                 (ValueError, "not an open descriptor", lambda: client.register_fd(10**6, 1)),
+                (ValueError, "not an open descriptor", lambda: client.register((10**6, 1))),
                 (TypeError, "timeout", lambda: client.get("a", timeout="1")),  # type: ignore[arg-type]
                 (ValueError, "timeout", lambda: client.get("a", timeout=-1)),
                 (TypeError, "pool", lambda: client.get("a", pool=None)),  # type: ignore[arg-type]

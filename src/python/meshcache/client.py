@@ -188,9 +188,7 @@ class Client:
         if isinstance(memory, int):
             if length is None:
                 raise TypeError("a descriptor needs a length: register(fd, length=...)")
-            return self.register_fd(
-                memory, length, writable=is_writable(memory) if writable is None else writable, name=name
-            )
+            return self.register_fd(memory, length, writable=writable, name=name)
         held = Memory(memory)
         if length is not None and length != held.length:
             raise ValueError(f"length is for descriptors; the memory has {held.length} bytes, not {length}")
@@ -206,11 +204,11 @@ class Client:
         return self._add_region(name, held.length, may_write, held, backing)
 
     def register_fd(
-        self, fd: int, length: int, *, memory: object = None, writable: bool = True, name: str = ""
+        self, fd: int, length: int, *, memory: object = None, writable: bool | None = True, name: str = ""
     ) -> Region:
         """Registers the first `length` bytes of a file or memfd. `memory` is the caller's own mapping of it, if any.
 
-        The descriptor is duplicated, so the caller may close it.
+        `writable` None: if the descriptor is. The descriptor is duplicated, so the caller may close it.
         """
         self._check_open()
         try:
@@ -221,7 +219,8 @@ class Client:
             raise ValueError(f"descriptor {fd} is not that of a regular file or memfd")
         if not 0 < length <= state.st_size:
             raise ValueError(f"length must be 1 to {state.st_size}, the size of the file; got {length}")
-        if writable and not is_writable(fd):
+        may_write = is_writable(fd) if writable is None else writable
+        if may_write and not is_writable(fd):
             raise ValueError(f"descriptor {fd} is not open for writing: register it with writable=False, for SET alone")
         held: Memory | None = None
         if memory is not None:
@@ -232,7 +231,7 @@ class Client:
             if mapping is None or mapping.inode != state.st_ino or mapping.offset != 0:
                 raise ValueError(f"the memory is not a shared mapping of the start of descriptor {fd}")
         backing = Backing(os.dup(fd), 0, is_writable(fd))
-        return self._add_region(name, length, writable, held, backing)
+        return self._add_region(name, length, may_write, held, backing)
 
     def unregister(self, region: Region) -> None:
         """Releases a region. Returns when the node has released it, or after the timeout. No call may be using it."""

@@ -108,17 +108,31 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
 /** Longest delay of a timer. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
-/** Throws `ArgumentError` unless `options` are options of a call; `further` names options that only this method has. */
-export function checkOptions(method: string, options: WaitOptions, ...further: readonly string[]): void {
-  if (options === NO_OPTIONS) return;
+/**
+ * Throws `ArgumentError` unless `options` is an object that has no others than these names, and whose signal, if any, is
+ * one.
+ */
+export function checkEndable(
+  method: string,
+  options: { readonly signal?: AbortSignal | undefined },
+  names: ReadonlySet<string>,
+): void {
   if (typeof options !== 'object' || options === null) {
-    throw new ArgumentError(`${method}: options must be an object, such as { timeoutMs: 500 }; got ${shown(options)}`);
+    const [name] = names;
+    throw new ArgumentError(`${method}: options must be an object, such as { ${name}: … }; got ${shown(options)}`);
   }
-  checkNames(method, options, further.length === 0 ? OPTION_NAMES : new Set([...OPTION_NAMES, ...further]));
-  const { signal, timeoutMs, onMiss, onRefused } = options as ReadOptions & WriteOptions;
+  checkNames(method, options, names);
+  const { signal } = options;
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
     throw new ArgumentError(`${method}: signal must be an AbortSignal, got ${shown(signal)}`);
   }
+}
+
+/** Throws `ArgumentError` unless `options` are options of a call; `further` names options that only this method has. */
+export function checkOptions(method: string, options: WaitOptions, ...further: readonly string[]): void {
+  if (options === NO_OPTIONS) return;
+  checkEndable(method, options, further.length === 0 ? OPTION_NAMES : new Set([...OPTION_NAMES, ...further]));
+  const { timeoutMs, onMiss, onRefused } = options as ReadOptions & WriteOptions;
   if (timeoutMs !== undefined && !(typeof timeoutMs === 'number' && timeoutMs > 0 && timeoutMs <= TIMER_MAX_MS)) {
     throw new ArgumentError(`${method}: timeoutMs must be above 0 and below 2^31, got ${shown(timeoutMs)}`);
   }
