@@ -296,7 +296,10 @@ export class DirectoryClient {
       const answer = await this.#put(ownerId, picked, columns.pick(missing), false);
       if (answer === undefined) this.owed.tell(ownerId, stringsOf(picked));
       missing.forEach((i, j) => {
-        if (answer?.taken[j] === Taken.taken) codes[i] = Taken.taken;
+        const code = answer?.taken[j];
+        if (code === Taken.outdated) outdated.add(i);
+        if (outdated.has(i)) codes[i] = Taken.outdated;
+        else if (code === Taken.taken) codes[i] = Taken.taken;
       });
     }
   }
@@ -482,7 +485,8 @@ interface HeldOutcome {
   readonly keys: Keys;
   readonly columns: LocationColumns;
   readonly codes: Uint8Array;
-  readonly outdated: ReadonlySet<number>;
+  /** Pages that an owner calls outdated; those that an owner does so when it is asked again are added. */
+  readonly outdated: Set<number>;
   readonly held: ReadonlySet<number>;
   readonly leftOut: ReadonlyMap<string, readonly number[]>;
 }

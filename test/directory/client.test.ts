@@ -9,10 +9,11 @@ import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import type { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { LocationColumns } from '../../src/directory/messages/location-columns.js';
+import { Taken } from '../../src/directory/messages/taken.js';
 import type { DirectoryShard } from '../../src/directory/shard/shard.js';
 import type { DataLocation } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';
-import { locationOf, putOne, startNodes } from '../_support/directory/locations.js';
+import { columnsOf, locationOf, putOne, startNodes } from '../_support/directory/locations.js';
 import { newClient, testEnvironment } from '../_support/rpc/server.js';
 
 const NODES = ['n1', 'n2', 'n3'];
@@ -307,6 +308,24 @@ test.serial('directory: an owner that answers nonsense is a miss', async (t) => 
   });
   for (let i = 0; i < answers.length; i++) t.deepEqual(await client.get(['a']), [null]);
   for (let i = 0; i < answers.length; i++) t.deepEqual(await client.exists(['a']), [false]);
+});
+
+// Regression: this second answer was ignored, so that the page counted as refused, and stayed where it was.
+test.serial('directory: a page that was held, and is outdated when it is stated again, is outdated', async (t) => {
+  const ring = new ConsistentHashRing(16);
+  ring.setNodes(['n1', 'n2']);
+  const first = ring.getNode('a');
+  const { RpcServer } = await import('../../src/rpc/server.js');
+  const owner = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+  const answers = [Taken.held, Taken.outdated];
+  owner.handle('directory.put', () => ({ taken: Uint8Array.of(answers.shift() as number), newest_version: 0 }));
+  const port = await owner.start();
+  t.teardown(() => owner.stop());
+  const endpointOf = (id: string) => (id === first ? undefined : { host: '127.0.0.1', port });
+  const client = new DirectoryClient(ring, endpointOf, 2, { rpc: newClient(t), env: testEnvironment() });
+  const taken = await client.state(['a'], columnsOf(locationOf({ generation: 0 })), { unlessHeld: true });
+  t.deepEqual([...taken], [Taken.outdated]);
+  t.is(answers.length, 0);
 });
 
 test.serial('directory: calls by the thousand are queued and share requests, none is refused', async (t) => {
