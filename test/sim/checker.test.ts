@@ -123,6 +123,24 @@ test('read order: without faults nothing old is read from the moment that a call
   t.is(history.read(first, 3, 30_201), 'bound');
 });
 
+test('read order: where processes only end and start, nothing old is read from the moment that a call has returned', (t) => {
+  for (const [startedMs, effect, rule] of [
+    [20_025, 'ends', 'answering'],
+    [20_035, 'ends', undefined],
+    [20_025, 'silences', undefined],
+  ] as const) {
+    const history = new History();
+    history.faults.begin(20_001, effect)(20_020);
+    history.faults.started(3, startedMs);
+    const first = history.call('named', 1, [20_010, 20_020]);
+    history.call('named', 2, [20_030, 20_040]);
+    t.is(history.read(first, 3, 20_041), rule, `started at ${startedMs}, ${effect}`);
+    history.faults.died(1, 20_040);
+    history.faults.died(2, 20_040);
+    t.is(history.read(first, 3, 20_042), undefined, 'perhaps nobody lives who knows');
+  }
+});
+
 test('read order: when as many nodes have ended as know what was set last, an older page may come back', (t) => {
   for (const [deaths, rule] of [
     [1, 'bound'],

@@ -1,13 +1,31 @@
 import type { KeyHistory, ProcessId, Statement, Statements } from './statements.js';
 
+/**
+ * What a fault does to nodes: `silences` keeps nodes that run from answering, or from answering in time; `ends` only
+ * ends and starts processes.
+ */
+export type FaultEffect = 'silences' | 'ends';
+
 /** Times of faults. During a fault, and for a while after it, fewer guarantees hold. */
 export class FaultTimes {
-  readonly #spans: { readonly fromMs: number; toMs: number }[] = [];
+  readonly #spans: { readonly fromMs: number; toMs: number; readonly effect: FaultEffect }[] = [];
+  /** When processes began to be used, by process. */
+  readonly #starts = new Map<number, number>();
   readonly #deaths: { readonly node: number; readonly atMs: number }[] = [];
 
   /** Notes that a process of the node has died and lost its memory. */
   died(node: number, atMs: number): void {
     this.#deaths.push({ node, atMs });
+  }
+
+  /** Notes that a process may be used from now on. */
+  started(process: number, atMs: number): void {
+    this.#starts.set(process, atMs);
+  }
+
+  /** When a process began to be used; Infinity for one that is not known. */
+  startMs(process: number): number {
+    return this.#starts.get(process) ?? Number.POSITIVE_INFINITY;
   }
 
   /** The number of nodes on which a process died in this period. */
@@ -18,18 +36,23 @@ export class FaultTimes {
   }
 
   /** Begins a fault; the returned function ends it. */
-  begin(atMs: number): (atMs: number) => void {
-    const span = { fromMs: atMs, toMs: Number.POSITIVE_INFINITY };
+  begin(atMs: number, effect: FaultEffect = 'silences'): (atMs: number) => void {
+    const span = { fromMs: atMs, toMs: Number.POSITIVE_INFINITY, effect };
     this.#spans.push(span);
     return (endMs) => {
       span.toMs = endMs;
     };
   }
 
-  /** End of the last fault that had begun by `atMs`: 0 if there was none, Infinity while one lasts. */
-  calmSinceMs(atMs: number): number {
+  /**
+   * End of the last fault, of this effect if one is given, that had begun by `atMs`: 0 if there was none, Infinity while
+   * one lasts.
+   */
+  calmSinceMs(atMs: number, of?: FaultEffect): number {
     let since = 0;
-    for (const { fromMs, toMs } of this.#spans) if (fromMs <= atMs && toMs > since) since = toMs;
+    for (const { fromMs, toMs, effect } of this.#spans) {
+      if (fromMs <= atMs && toMs > since && (of ?? effect) === effect) since = toMs;
+    }
     return since;
   }
 }
@@ -53,6 +76,7 @@ const ORDER_RULES = {
   'same-node': 'a node reads nothing older than what it has set, deleted or cleared itself',
   freed: 'its only holder had freed it before the read began',
   calm: 'there had been no fault for long, so every node had dropped it before that call returned',
+  answering: 'its node had started before that call, and no node had been kept from answering for long',
   bound: 'the bound has passed without faults',
   unset: 'it was set after the read had ended',
   expired: 'it had expired before the read began',
@@ -164,12 +188,24 @@ export class ReadOrder {
     if (by.process === read.process) return 'same-node';
     if (!this.#options.hasCopies && by.process === set.process && set.kind === 'named') return 'freed';
     const calmSinceMs = this.#faults.calmSinceMs(read.beginMs);
-    if (calmSinceMs + ORDER_BOUND_MS <= Math.min(by.beginMs, set.beginMs)) return 'calm';
+    const firstMs = Math.min(by.beginMs, set.beginMs);
+    if (calmSinceMs + ORDER_BOUND_MS <= firstMs) return 'calm';
+    if (this.#isAnswering(firstMs, by, read)) return 'answering';
     if (read.beginMs - Math.max(by.endMs, calmSinceMs) <= ORDER_BOUND_MS) return undefined;
     // While the network has faults, perhaps only one owner has heard of the call.
     const wasCalm = this.#faults.calmSinceMs(by.endMs) + ORDER_BOUND_MS <= by.beginMs;
     const witnesses = wasCalm ? Math.min(this.#options.replicas, by.members) : 1;
     return this.#faults.deathsCount(by.beginMs, read.beginMs) < witnesses ? 'bound' : undefined;
+  }
+
+  /**
+   * Whether processes have only ended and started since long before `firstMs`, the reading one before `by`, and an owner
+   * lives that has heard of `by`: then the reading node was told before `by` returned.
+   */
+  #isAnswering(firstMs: number, by: Statement, read: PageRead): boolean {
+    if (this.#faults.startMs(read.process) >= by.beginMs) return false;
+    if (this.#faults.calmSinceMs(read.beginMs, 'silences') + ORDER_BOUND_MS > firstMs) return false;
+    return this.#faults.deathsCount(by.beginMs, read.beginMs) < Math.min(this.#options.replicas, by.members);
   }
 
   #isOlder(set: Statement, than: Statement): boolean {

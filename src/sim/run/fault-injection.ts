@@ -1,4 +1,6 @@
+import type { FaultEffect } from '../check/read-order.js';
 import { type Fault, type FaultKind, RESTARTS } from '../scenario/faults.js';
+import { hasSource } from '../scenario/scenario.js';
 import { applyFault, type FaultKind as HostFaultKind } from '../world/faults.js';
 import type { SimHost } from '../world/sim-host.js';
 import { SOURCE_NAME } from './node-settings.js';
@@ -34,6 +36,9 @@ const OF_HOSTS: Partial<
   clockstop: () => [{ kind: 'clock-stop' }],
 };
 
+/** Faults that keep no node which runs from answering, as long as the nodes find each other. */
+const ENDS: ReadonlySet<FaultKind> = new Set(['kill', 'restart', 'drain']);
+
 /** Addresses that belong to no host. */
 const DEAD_ADDRESSES = ['10.254.0.1', '10.254.0.2', '10.254.0.3', '10.254.0.4'];
 
@@ -56,7 +61,7 @@ export class FaultInjection {
   async inject(fault: Fault): Promise<void> {
     const { world, checker } = this.#cluster;
     const { nodes, hosts } = this.#of(fault.nodes);
-    const ended = checker.faults.begin(world.nowMs);
+    const ended = checker.faults.begin(world.nowMs, this.#effectOf(fault, nodes));
     const troubles = fault.kind === 'memory' || fault.kind.startsWith('disk') || fault.kind === 'bitrot';
     if (troubles) for (const host of hosts) this.#troubled.set(host, (this.#troubled.get(host) ?? 0) + 1);
     const undo = await this.#begin(fault, nodes, hosts);
@@ -103,6 +108,17 @@ export class FaultInjection {
       default:
         return this.#apply(fault, hosts);
     }
+  }
+
+  /**
+   * What a fault of these nodes does to the others. Without a listed master that stays up, nodes that start do not find
+   * the others at once, and neither does a listed master by itself.
+   */
+  #effectOf({ kind }: Fault, nodes: readonly SimNode[]): FaultEffect {
+    const { scenario, nodes: all } = this.#cluster;
+    const listed = hasSource(scenario) ? [] : all.slice(0, scenario.shape.listedMasters);
+    const isFound = listed.some((node) => node.isUp && !nodes.includes(node));
+    return ENDS.has(kind) && isFound ? 'ends' : 'silences';
   }
 
   get #source() {

@@ -114,7 +114,7 @@ export class SimCluster {
       ...faults.map((fault) => until(fault.atMs).then(() => this.faults.inject(fault))),
       ...joins.map(async ({ atMs, nodes }) => {
         await until(atMs);
-        const ended = this.checker.faults.begin(this.world.nowMs);
+        const ended = this.checker.faults.begin(this.world.nowMs, 'ends');
         await Promise.all(nodes.map((node) => this.nodes[node - 1]?.start()));
         ended(this.world.nowMs);
       }),

@@ -236,6 +236,7 @@ export class SimNode {
       const created = await Promise.race([running, this.#ended]);
       if (life !== this.#life || created === undefined) return;
       this.#running = created;
+      checker.faults.started(process.id, this.#cluster.world.nowMs);
       this.#failedStarts = 0;
       if (this.#isWorking) this.work();
     } catch (error) {
