@@ -13,13 +13,15 @@ import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
 import { isEndpoints, parseMasters } from './listed-masters.js';
+import { unawareOf } from './masters/introduced.js';
 import { MasterLink } from './masters/master-link.js';
 import { DateLog, LostMasters, RefusalLog } from './masters/master-troubles.js';
 import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters/masters.js';
 import { countChanges, hasLeft, isSame, MemberMerging, silentHosts } from './masters/member-merging.js';
 import { type MasterView, mergeMembers } from './masters/merging.js';
 import { type ClusterSettings, clusterDateOf, type Refusal, refusalError } from './messages/cluster-settings.js';
-import { ChangeGap, timingOf } from './timing.js';
+import { PlannedMerge } from './planned-merge.js';
+import { timingOf } from './timing.js';
 
 const BEGUN_AGAIN =
   'the clock of this machine was far ahead and is right again: pages that were set meanwhile are dropped, and this node rejoins as a new incarnation';
@@ -91,10 +93,8 @@ export class DiscoveryClient {
   #cancelSilence: (() => void) | undefined;
   /** All members; each change makes a new map. */
   #members: Map<string, NodeInfo>;
-  readonly #mergeGap = new ChangeGap();
   readonly #merging = new MemberMerging();
-  /** Cancels the planned merge of what the masters say. */
-  #cancelMerge: (() => void) | undefined;
+  readonly #planned: PlannedMerge;
   /** Resolves the pending `start`, or rejects it with an error. */
   #endStart: ((error?: ConfigError) => void) | undefined;
   #cancelStart: (() => void) | undefined;
@@ -120,6 +120,7 @@ export class DiscoveryClient {
     this.#refusals = new RefusalLog(nodeInfo.nodeId, options.env);
     this.#dates = new DateLog(nodeInfo.nodeId, options.env);
     this.#env = options.env;
+    this.#planned = new PlannedMerge(options.env.clock);
     this.#rpc = new RpcClient({ service: 'discovery', env: this.#env });
     this.#members = new Map([[nodeInfo.nodeId, nodeInfo]]);
     this.#env.metrics.setGaugeProvider('meshcache_discovery_reachable', () => Number(this.isReachable));
@@ -213,6 +214,12 @@ export class DiscoveryClient {
     if (this.#hasAnswer) this.#options.onMembers?.(this.#members, [self.nodeId], []);
   }
 
+  /** {@link unawareOf} for the other members; none once the client is stopped. */
+  async introduced(waitMs: number): Promise<string[]> {
+    const unaware = await unawareOf(this.#links.values(), () => this.#members.keys(), waitMs);
+    return this.#stopping === undefined ? unaware.filter((nodeId) => nodeId !== this.#self.nodeId) : [];
+  }
+
   /** Masters that refuse this node, by `host:port`. */
   refusals(): ReadonlyMap<string, Refusal> {
     const refusing = [...this.#links].flatMap(([name, { refusal }]) =>
@@ -223,7 +230,7 @@ export class DiscoveryClient {
 
   async #stop(): Promise<void> {
     this.#cancelSilence?.();
-    this.#cancelMerge?.();
+    this.#planned.stop();
     this.#endStart?.();
     await Promise.all([...this.#links.values()].map((link) => link.stop()));
     await this.#rpc.close();
@@ -246,6 +253,7 @@ export class DiscoveryClient {
       heartbeatIntervalMs,
       memberTtlMs,
       onChange: () => this.#changed(),
+      followed: () => this.#planned.ended,
       known: (nodeId) => this.#members.get(nodeId),
       onFailure: (error) => this.#failed(endpoint, error),
       isElsewhere: (masterId) => {
@@ -332,21 +340,13 @@ export class DiscoveryClient {
       this.#saidUnreachableMs = undefined;
       this.#env.log.log('warn', 'discovery master reached again', { node_id: this.#self.nodeId });
     }
-    if (this.#cancelMerge !== undefined) return;
-    const isStarting = this.#endStart !== undefined || !this.#hasAnswer;
-    const waitMs = isStarting ? 0 : this.#mergeGap.plan(this.#env.clock.nowMs(), this.#members.size);
-    if (waitMs === 0) this.#merge(views);
-    else this.#cancelMerge = this.#env.clock.after(waitMs, () => this.#mergeLater());
+    const isAtOnce = this.#endStart !== undefined || !this.#hasAnswer;
+    this.#planned.plan(() => this.#merge(), { members: this.#members.size, isAtOnce });
   }
 
-  #mergeLater(): void {
-    this.#cancelMerge = undefined;
+  #merge(): void {
     const views = this.#views();
-    if (this.#stopping === undefined && views.length > 0) this.#merge(views);
-  }
-
-  #merge(views: readonly MasterView[]): void {
-    this.#mergeGap.acted(this.#env.clock.nowMs());
+    if (this.#stopping !== undefined || views.length === 0) return;
     const { merged, changed } = this.#merging.merge(this.#members, this.#links, this.#self);
     const before = this.#members;
     const ids = changed ?? new Set([...before.keys(), ...merged.keys()]);
@@ -490,7 +490,7 @@ export class DiscoveryClient {
       assert(info.nodeId === id, () => `discovery client: ${info.nodeId} is kept as ${id}`);
     }
     const views = [...this.#links.values()].flatMap(({ view }) => view ?? []);
-    const isMerged = this.#hasAnswer && this.#cancelMerge === undefined && views.some(({ isMature }) => isMature);
+    const isMerged = this.#hasAnswer && this.#planned.ended === undefined && views.some(({ isMature }) => isMature);
     if (isMerged && this.#stopping === undefined) {
       const whole = mergeMembers(this.#members, views, this.#self);
       assertEqual('discovery client: members, and those of the views', this.#members.size, whole.size);

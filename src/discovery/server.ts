@@ -31,6 +31,7 @@ import {
   wholeField,
 } from './messages/wire.js';
 import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
+import { StartQuestions } from './start-questions.js';
 import { ChangeGap, timingOf } from './timing.js';
 
 interface ClockCheckParts {
@@ -116,6 +117,7 @@ export class DiscoveryServer {
   #table: MemberTable;
   #masterId: string;
   readonly #waiters = new Map<string, Waiter>();
+  readonly #questions: StartQuestions;
   #startedMs = 0;
   #spread: Spread;
   readonly #spreadGap = new ChangeGap();
@@ -137,12 +139,17 @@ export class DiscoveryServer {
     }
     this.#refused = new RefusedNodes(this.#env);
     this.#table = new MemberTable(this.#memberTtlMs);
+    this.#questions = new StartQuestions(this.#env.clock, () => this.#table);
     this.#masterId = this.#newId();
     this.#spread = this.#encodeTable();
     this.#rpc = new RpcServer({ host, port, service: 'discovery', env: this.#env });
     this.#rpc.handle(DiscoveryMethod.register, (params) => this.#register(params));
     this.#rpc.handle(DiscoveryMethod.heartbeat, (params, context) => this.#heartbeat(params, context));
     this.#rpc.handle(DiscoveryMethod.leave, (params) => this.#leave(params));
+    this.#rpc.handle(DiscoveryMethod.known, (params, { signal }) => {
+      const fields = asMap(params);
+      return this.#questions.ask(decodeIdentity(fields), wholeField(fields, 'wait_ms'), signal);
+    });
     this.#rpc.handle(DiscoveryMethod.members, (params) => this.#answer('ok', nothingKnown(params)));
   }
 
@@ -165,6 +172,7 @@ export class DiscoveryServer {
     this.#stopped = true;
     this.#cancelSpread?.();
     this.#cancelTick?.();
+    this.#questions.stop();
     if (this.#table.version !== this.#spread.version) {
       this.#spreadNow();
       await this.#env.clock.yield();
@@ -219,9 +227,13 @@ export class DiscoveryServer {
     const known = { version: wholeField(fields, 'version'), takesChanges: fields.changes === true, form };
     const waitMs = Math.min(wholeField(fields, 'wait_ms'), this.#heartbeatIntervalMs);
     const dateAheadMs = this.#clocks?.dateAheadMs(fields);
-    const status = this.#table.heartbeat(nodeId, incarnation, this.#env.clock.nowMs(), dateAheadMs);
+    const isOfThis = fields.master_id === this.#masterId;
+    const followedVersion = isOfThis ? Math.min(known.version, this.#table.version) : NO_VERSION;
+    const stated = { dateAheadMs, followedVersion };
+    const status = this.#table.heartbeat(nodeId, incarnation, this.#env.clock.nowMs(), stated);
     if (status !== 'ok') return this.#answer(status, undefined);
-    if (fields.master_id !== this.#masterId) return this.#answer('ok', nothingKnown(fields));
+    this.#questions.look();
+    if (!isOfThis) return this.#answer('ok', nothingKnown(fields));
     if (known.version !== this.#spread.version || waitMs === 0) return this.#answer('ok', known);
     // The list is complete once the master is mature, which is news, too.
     const toMaturityMs = this.#memberTtlMs - this.#ageMs();
@@ -310,6 +322,7 @@ export class DiscoveryServer {
   #changed(): void {
     if (this.#stopped) return;
     this.#scheduleTick();
+    this.#questions.look();
     if (this.#table.version === this.#spread.version || this.#cancelSpread !== undefined) return;
     const waitMs = this.#spreadGap.plan(this.#env.clock.nowMs(), this.#table.size);
     if (waitMs === 0) this.#spreadNow();

@@ -395,6 +395,8 @@ simulated(
     const members = await startMembers(world, addr, hosts, { maxMasters: 2 });
     const [a, b, ...living] = members as [Member, Member, ...Member[]];
     await world.until(() => isMasterOf(world, '10.0.0.2', PORT, members));
+    // With heartbeats under way, nodes notice at once that connections end.
+    await world.sleep(100);
     const lostMs = world.nowMs;
     await lose(world, a, b);
     for (const host of ['10.0.0.3', '10.0.0.4']) await world.until(() => isMasterOf(world, host, PORT, living));

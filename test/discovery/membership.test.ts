@@ -142,3 +142,27 @@ test('merge: without an answer nothing changes, and the own node is always in', 
   t.is(idsOf(mergeMembers(mapOf(self, nodeOf('a')), [], self)), 'a1 self1');
   t.is(idsOf(mergeMembers(new Map(), [viewOf(true, [])], self)), 'self1');
 });
+
+test('members: a start is followed when the others say that they go by a list with it', (t) => {
+  const table = new MemberTable(TTL_MS);
+  const register = (nodeId: string, incarnation: number): number => {
+    table.register(nodeOf(nodeId, { incarnation }), 0);
+    return table.sinceVersion(nodeId, incarnation) as number;
+  };
+  const follow = (nodeId: string, incarnation: number, followedVersion: number) =>
+    table.heartbeat(nodeId, incarnation, 0, { followedVersion });
+  register('a', 1);
+  follow('a', 1, table.version);
+  const since = register('b', 1);
+  t.is(since, table.version);
+  t.deepEqual(table.notFollowing(since), ['a', 'b']);
+  follow('b', 1, since);
+  t.deepEqual([table.notFollowing(since), table.followedByAll()], [['a'], since - 1]);
+  follow('a', 1, since);
+  t.deepEqual([table.notFollowing(since), table.followedByAll()], [[], since]);
+  register('b', 1);
+  t.is(table.sinceVersion('b', 1), since, 'the same start, registered again');
+  t.is(register('b', 2), since + 1, 'a later start has to be heard of anew');
+  t.deepEqual(table.notFollowing(since + 1), ['a', 'b']);
+  t.is(table.sinceVersion('b', 1), undefined);
+});

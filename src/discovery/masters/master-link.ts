@@ -13,6 +13,7 @@ import {
   clockFields,
   DiscoveryMethod,
   decodeAnswer,
+  decodeUnaware,
   type MasterAnswer,
   type OwnRoster,
   type RosterNews,
@@ -41,6 +42,8 @@ interface MasterLinkOptions {
   membersCount?(): number;
   /** Called when `view` has changed or is gone. */
   onChange(): void;
+  /** Resolves when this node goes by the views that it has; undefined: it does. Default: it always does. */
+  followed?(): Promise<void> | undefined;
   /** The known record of a node, so that an equal record is not stored twice. */
   known?(nodeId: string): NodeInfo | undefined;
   /** Called after every failed attempt to reach the master. */
@@ -162,11 +165,25 @@ export class MasterLink {
     await rpc.call(endpoint, DiscoveryMethod.leave, this.#identity(), leave).catch(() => {});
   }
 
+  /**
+   * Resolves with the members of this master that do not go by a list with this start of the node yet: as soon as all
+   * do, and otherwise after `waitMs`. Rejects if the master does not answer.
+   */
+  async unaware(waitMs: number): Promise<ReadonlySet<string>> {
+    const { rpc, endpoint } = this.#options;
+    const options = { timeoutMs: waitMs + RPC_CALL_TIMEOUT_MS, signal: this.#abort };
+    return decodeUnaware(
+      await rpc.call(endpoint, DiscoveryMethod.known, { ...this.#identity(), wait_ms: waitMs }, options),
+    );
+  }
+
   async #run(): Promise<void> {
     const { clock } = this.#options.env;
     while (!this.#abort.aborted) {
       const startedMs = clock.nowMs();
       try {
+        // A heartbeat says by which list the node goes.
+        await this.#options.followed?.();
         if (this.#isRegistered && this.#isStated()) await this.#heartbeat(this.#options.heartbeatIntervalMs);
         else if (this.#mayBeKnown) await this.#heartbeat(0);
         else await this.#register();

@@ -72,6 +72,18 @@ interface Member {
   lastSeenMs: number;
   /** How far its date is ahead of the master's monotonic clock, in milliseconds; undefined: it was not sent. */
   dateAheadMs: number | undefined;
+  /** The first version that has this start. */
+  readonly sinceVersion: number;
+  /** The version that the member goes by; 0: it has not said so yet. */
+  followedVersion: number;
+}
+
+/** What a member states with a heartbeat. */
+interface Stated {
+  /** How far its date is ahead of the master's monotonic clock, in milliseconds; undefined: it was not sent. */
+  readonly dateAheadMs?: number | undefined;
+  /** The version that it goes by; 0: none of this master's. */
+  readonly followedVersion: number;
 }
 
 /** A start of a node that is no longer a member. */
@@ -135,7 +147,11 @@ export class MemberTable {
     const known = this.#members.get(info.nodeId);
     if (known !== undefined && known.info.incarnation > info.incarnation) return 'replaced';
     if (known === undefined && this.#members.size >= MEMBERS_MAX_COUNT) return 'full';
-    this.#members.set(info.nodeId, { info, lastSeenMs: nowMs, dateAheadMs });
+    const isSameStart = known?.info.incarnation === info.incarnation;
+    const { sinceVersion, followedVersion } = isSameStart
+      ? known
+      : { sinceVersion: this.#version + 1, followedVersion: 0 };
+    this.#members.set(info.nodeId, { info, lastSeenMs: nowMs, dateAheadMs, sinceVersion, followedVersion });
     if (known === undefined) this.#departures = this.#departures.filter(({ nodeId }) => nodeId !== info.nodeId);
     if (known === undefined || !isSameInfo(known.info, info)) this.#changed(info.nodeId);
     return 'ok';
@@ -150,13 +166,32 @@ export class MemberTable {
     return undefined;
   }
 
-  heartbeat(nodeId: string, incarnation: number, nowMs: number, dateAheadMs?: number): MemberStatus {
+  heartbeat(nodeId: string, incarnation: number, nowMs: number, stated: Stated = { followedVersion: 0 }): MemberStatus {
     const known = this.#members.get(nodeId);
     if (known === undefined || known.info.incarnation < incarnation) return 'unknown';
     if (known.info.incarnation > incarnation) return 'replaced';
     known.lastSeenMs = nowMs;
-    known.dateAheadMs = dateAheadMs;
+    known.dateAheadMs = stated.dateAheadMs;
+    known.followedVersion = stated.followedVersion;
     return 'ok';
+  }
+
+  /** The first version that has this start of a node; undefined: it is no member. */
+  sinceVersion(nodeId: string, incarnation: number): number | undefined {
+    const member = this.#members.get(nodeId);
+    return member?.info.incarnation === incarnation ? member.sinceVersion : undefined;
+  }
+
+  /** The version that all members go by, or a later one. */
+  followedByAll(): number {
+    let lowest = this.#version;
+    for (const { followedVersion } of this.#members.values()) lowest = Math.min(lowest, followedVersion);
+    return lowest;
+  }
+
+  /** Ids of the members that go by an earlier version. */
+  notFollowing(version: number): string[] {
+    return [...this.#members].flatMap(([nodeId, { followedVersion }]) => (followedVersion < version ? [nodeId] : []));
   }
 
   /** The record of a member; undefined: the node is not a member. */

@@ -96,6 +96,7 @@ function decodeRow(value: unknown): NodeInfo {
  *     discovery.register   { node, settings?, rows? }                                    -> answer
  *     discovery.heartbeat  { node_id, incarnation, master_id, version, wait_ms, changes, rows? } -> answer, after up to wait_ms
  *     discovery.leave      { node_id, incarnation }                                      -> {}
+ *     discovery.known      { node_id, incarnation, wait_ms }                             -> { unaware: [node id] }, after up to wait_ms
  *     discovery.members    {}                                                            -> answer
  *
  *     answer  { status, master_id, version, age_ms, roster?, refused_by?, differences? }
@@ -111,6 +112,7 @@ export const DiscoveryMethod = {
   register: 'discovery.register',
   heartbeat: 'discovery.heartbeat',
   leave: 'discovery.leave',
+  known: 'discovery.known',
   members: 'discovery.members',
 } as const;
 
@@ -261,6 +263,13 @@ export function wholeField(fields: Readonly<Record<string, unknown>>, name: stri
   const value = fields[name];
   if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value;
   throw new ProtocolError(`discovery: ${name} must be a whole number`);
+}
+
+/** Decodes the answer of `discovery.known`: ids of members. Throws `ProtocolError`. */
+export function decodeUnaware(value: unknown): ReadonlySet<string> {
+  const { unaware } = asMap(value);
+  if (!Array.isArray(unaware) || unaware.length > MEMBERS_MAX_COUNT) throw new ProtocolError('discovery: unaware');
+  return new Set(unaware.map(checkNodeId));
 }
 
 function decodeRoster(codec: MessageCodec, bytes: Uint8Array): RosterNews {

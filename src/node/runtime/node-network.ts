@@ -13,7 +13,6 @@ import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { HoldCalls } from '../holding/hold-calls.js';
 import { PageNotices } from '../remote-pages/page-notices.js';
 import { MemberEvents } from '../reporting/member-events.js';
-import { Introduction } from '../upkeep/introduction.js';
 import { logMemberChange } from '../upkeep/member-log.js';
 import { NodeDirectory } from '../upkeep/node-directory.js';
 import { ShardFilling } from '../upkeep/shard-filling.js';
@@ -84,10 +83,6 @@ export async function openNodeNetwork(options: NodeNetworkOptions) {
   stops.push(() => membership.master.stop());
   stops.push(() => membership.discovery.stop());
   const asker = { nodeId, rpc: rpcClient, env, members: () => members.byId };
-  const introduction = new Introduction(asker);
-  introduction.attach(rpcServer);
-  directory.changed.listen(() => introduction.membersChanged());
-  stops.push(async () => introduction.stop());
   const filling = new ShardFilling({
     ...asker,
     isJoined: () => membership.discovery.isReachable,
@@ -97,7 +92,7 @@ export async function openNodeNetwork(options: NodeNetworkOptions) {
   const asking = { notices, holders };
   const unreachable = new UnreachableNodes(transport, dataEndpoints, members);
   const asked = { chosen, dataEndpoints, unreachable, rpcServer, rpcClient };
-  return { ...asked, members, memberEvents: events, directory, ...asking, membership, describe, introduction, filling };
+  return { ...asked, members, memberEvents: events, directory, ...asking, membership, describe, filling };
 }
 
 /** Opens the transport and the control plane. `host`: the address on which this node listens and others reach it. */

@@ -24,6 +24,7 @@ import { ClusterReporter } from '../reporting/cluster-reporter.js';
 import { discoveryTroubles } from '../reporting/discovery-troubles.js';
 import { ownReport } from '../reporting/own-report.js';
 import type { ClearedDrop, Clears } from '../upkeep/clears.js';
+import { introduce } from '../upkeep/introduction.js';
 import type { NodeDirectory } from '../upkeep/node-directory.js';
 import type { Publications } from '../upkeep/owner-lists.js';
 import { VoidPages } from '../upkeep/void-pages.js';
@@ -344,7 +345,7 @@ export class NodeRuntime {
       this.#joined = joined;
       await parts.membership.join();
       parts.directory.startAnnouncing(joined.pages);
-      await parts.introduction.made();
+      await introduce(parts.membership.discovery, this.nodeId, this.#env);
       this.#env.log.log('info', this.isJoined ? 'node started' : 'node started, not joined yet', {
         node_id: this.nodeId,
         data_endpoint: this.localRdmaEndpoint,

@@ -25,13 +25,13 @@ export const METHOD_CALLERS: Readonly<Record<string, 'member' | Right>> = {
   'pages.restate': 'member',
   'pool.touch': 'member',
   'pool.restate': 'member',
-  'node.known': 'member',
   'node.status': 'member',
   'node.history': 'member',
   'node.drain': 'drain',
   'discovery.register': 'member',
   'discovery.heartbeat': 'member',
   'discovery.leave': 'member',
+  'discovery.known': 'member',
   'discovery.members': 'member',
 };
 

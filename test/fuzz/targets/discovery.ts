@@ -67,7 +67,13 @@ export const discoveryAnswers: Fuzzer = {
   },
 };
 
-const METHODS = ['discovery.register', 'discovery.heartbeat', 'discovery.leave', 'discovery.members'];
+const METHODS = [
+  'discovery.register',
+  'discovery.heartbeat',
+  'discovery.leave',
+  'discovery.known',
+  'discovery.members',
+];
 const CALLS_MAX_COUNT = 12;
 
 /** A list of calls and of turns of the clock, on one connection to a new master. */
