@@ -485,7 +485,7 @@ interface HeldOutcome {
   readonly keys: Keys;
   readonly columns: LocationColumns;
   readonly codes: Uint8Array;
-  /** Pages that an owner calls outdated; those that an owner does so when it is asked again are added. */
+  /** Pages that an owner calls outdated, also when they are stated again. */
   readonly outdated: Set<number>;
   readonly held: ReadonlySet<number>;
   readonly leftOut: ReadonlyMap<string, readonly number[]>;

@@ -13,7 +13,7 @@ import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
 import { isEndpoints, parseMasters } from './listed-masters.js';
-import { unawareOf } from './masters/introduced.js';
+import { unconfirmed } from './masters/introduced.js';
 import { MasterLink } from './masters/master-link.js';
 import { DateLog, LostMasters, RefusalLog } from './masters/master-troubles.js';
 import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters/masters.js';
@@ -120,7 +120,7 @@ export class DiscoveryClient {
     this.#refusals = new RefusalLog(nodeInfo.nodeId, options.env);
     this.#dates = new DateLog(nodeInfo.nodeId, options.env);
     this.#env = options.env;
-    this.#planned = new PlannedMerge(options.env.clock);
+    this.#planned = new PlannedMerge(options.env.clock, timingOf(options));
     this.#rpc = new RpcClient({ service: 'discovery', env: this.#env });
     this.#members = new Map([[nodeInfo.nodeId, nodeInfo]]);
     this.#env.metrics.setGaugeProvider('meshcache_discovery_reachable', () => Number(this.isReachable));
@@ -214,10 +214,10 @@ export class DiscoveryClient {
     if (this.#hasAnswer) this.#options.onMembers?.(this.#members, [self.nodeId], []);
   }
 
-  /** {@link unawareOf} for the other members; none once the client is stopped. */
-  async introduced(waitMs: number): Promise<string[]> {
-    const unaware = await unawareOf(this.#links.values(), () => this.#members.keys(), waitMs);
-    return this.#stopping === undefined ? unaware.filter((nodeId) => nodeId !== this.#self.nodeId) : [];
+  /** Waits until all members go by a list with this start of the node: see {@link unconfirmed}. */
+  introduced(waitMs: number): Promise<string[]> {
+    const parts = { links: this.#links, members: () => this.#members, selfId: this.#self.nodeId, env: this.#env };
+    return unconfirmed({ ...parts, isOver: () => this.#stopping !== undefined }, waitMs);
   }
 
   /** Masters that refuse this node, by `host:port`. */

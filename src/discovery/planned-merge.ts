@@ -1,5 +1,5 @@
 import type { Clock } from '../base/environment/clock.js';
-import { ChangeGap } from './timing.js';
+import { ChangeGap, type timingOf } from './timing.js';
 
 /** A merge that waits for its time. */
 interface Planned {
@@ -11,11 +11,14 @@ interface Planned {
 /** Decides when a node takes over what the masters say: at once after a quiet time, see {@link ChangeGap}. */
 export class PlannedMerge {
   readonly #clock: Clock;
+  readonly #waitMaxMs: number;
   readonly #gap = new ChangeGap();
   #planned: Planned | undefined;
 
-  constructor(clock: Clock) {
+  /** The times are those of `timingOf`: heartbeats wait for the merge, and must not come after the time-to-live. */
+  constructor(clock: Clock, { heartbeatIntervalMs, memberTtlMs }: ReturnType<typeof timingOf>) {
     this.#clock = clock;
+    this.#waitMaxMs = Math.max(0, (memberTtlMs - heartbeatIntervalMs) / 2);
   }
 
   /** Ends with the planned merge; undefined: none is planned. */
@@ -26,7 +29,7 @@ export class PlannedMerge {
   /** Calls `merge` at once or later, unless that is planned already. `members`: their number. */
   plan(merge: () => void, { members, isAtOnce }: { readonly members: number; readonly isAtOnce: boolean }): void {
     if (this.#planned !== undefined) return;
-    const waitMs = isAtOnce ? 0 : this.#gap.plan(this.#clock.nowMs(), members);
+    const waitMs = isAtOnce ? 0 : Math.min(this.#waitMaxMs, this.#gap.plan(this.#clock.nowMs(), members));
     if (waitMs === 0) {
       this.#merge(merge);
       return;
@@ -37,8 +40,11 @@ export class PlannedMerge {
     });
     const cancel = this.#clock.after(waitMs, () => {
       this.#planned = undefined;
-      this.#merge(merge);
-      end();
+      try {
+        this.#merge(merge);
+      } finally {
+        end();
+      }
     });
     this.#planned = { cancel, ended, end };
   }

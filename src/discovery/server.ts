@@ -3,7 +3,7 @@ import type { CancelSignal } from '../base/concurrency/cancellation.js';
 import { dateOf, refusedAfter, type SharedClock } from '../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
-import { MeshCacheError } from '../base/errors.js';
+import { MeshCacheError, ProtocolError } from '../base/errors.js';
 import { CLOCK_AHEAD_MAX_MS, MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { MessageCodec } from '../rpc/message.js';
 import { type RpcContext, RpcServer } from '../rpc/server.js';
@@ -148,7 +148,10 @@ export class DiscoveryServer {
     this.#rpc.handle(DiscoveryMethod.leave, (params) => this.#leave(params));
     this.#rpc.handle(DiscoveryMethod.known, (params, { signal }) => {
       const fields = asMap(params);
-      return this.#questions.ask(decodeIdentity(fields), wholeField(fields, 'wait_ms'), signal);
+      // What the asking node knows of this master is of another start.
+      const waitMs = fields.master_id === this.#masterId ? wholeField(fields, 'wait_ms') : undefined;
+      if (waitMs === undefined) throw new ProtocolError('discovery: master_id is not that of this start of the master');
+      return this.#questions.ask(decodeIdentity(fields), waitMs, signal);
     });
     this.#rpc.handle(DiscoveryMethod.members, (params) => this.#answer('ok', nothingKnown(params)));
   }
@@ -228,8 +231,9 @@ export class DiscoveryServer {
     const waitMs = Math.min(wholeField(fields, 'wait_ms'), this.#heartbeatIntervalMs);
     const dateAheadMs = this.#clocks?.dateAheadMs(fields);
     const isOfThis = fields.master_id === this.#masterId;
-    const followedVersion = isOfThis ? Math.min(known.version, this.#table.version) : NO_VERSION;
-    const stated = { dateAheadMs, followedVersion };
+    // A heartbeat that does not wait comes from a link that this node does not go by, or not yet again.
+    const followed = waitMs > 0 ? Math.min(known.version, this.#table.version) : undefined;
+    const stated = { dateAheadMs, followedVersion: isOfThis ? followed : NO_VERSION };
     const status = this.#table.heartbeat(nodeId, incarnation, this.#env.clock.nowMs(), stated);
     if (status !== 'ok') return this.#answer(status, undefined);
     this.#questions.look();

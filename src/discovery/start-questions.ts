@@ -1,10 +1,16 @@
 import type { CancelSignal } from '../base/concurrency/cancellation.js';
 import type { Clock } from '../base/environment/clock.js';
 import { INTRODUCTION_TIMEOUT_MS } from '../base/limits.js';
-import type { Departure, MemberTable } from './messages/member-table.js';
+import type { MemberTable } from './messages/member-table.js';
 
 /** Milliseconds for which heartbeats are collected before it is looked which starts all members go by. */
 const LOOK_MS = 2;
+
+/** A start of a node. */
+interface NodeStart {
+  readonly nodeId: string;
+  readonly incarnation: number;
+}
 
 /** Questions of starts of nodes for the members that do not go by a list with them yet. */
 export class StartQuestions {
@@ -19,8 +25,11 @@ export class StartQuestions {
     this.#table = table;
   }
 
-  /** Answers as soon as there are no such members, and otherwise after `waitMs`, at most INTRODUCTION_TIMEOUT_MS. */
-  ask({ nodeId, incarnation }: Departure, waitMs: number, signal: CancelSignal): Promise<{ unaware: string[] }> {
+  /**
+   * Answers as soon as there are no such members, and otherwise after `waitMs`, at most INTRODUCTION_TIMEOUT_MS. Nobody
+   * goes by a list with a start that is no member.
+   */
+  ask({ nodeId, incarnation }: NodeStart, waitMs: number, signal: CancelSignal): Promise<{ unaware: string[] }> {
     return new Promise((resolve) => {
       const since = (): number | undefined => this.#table().sinceVersion(nodeId, incarnation);
       const end = (): void => {
@@ -30,7 +39,7 @@ export class StartQuestions {
         resolve({ unaware: this.#table().notFollowing(since() ?? Number.POSITIVE_INFINITY) });
       };
       const check = (followedByAll: number): void => {
-        if (followedByAll >= (since() ?? 0)) end();
+        if (followedByAll >= (since() ?? Number.POSITIVE_INFINITY)) end();
       };
       const cancelTimer = this.#clock.after(Math.min(waitMs, INTRODUCTION_TIMEOUT_MS), end);
       signal.addEventListener('abort', end);

@@ -1,24 +1,70 @@
+import type { Clock } from '../../base/environment/clock.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { NodeInfo } from '../../types.js';
 import type { MasterLink } from './master-link.js';
 
+/** Milliseconds between two looks for masters that have begun to answer, or do not answer. */
+const LOOK_MS = 10;
+
+interface IntroducedParts {
+  /** The links to all masters, which may change. */
+  readonly links: ReadonlyMap<string, MasterLink>;
+  /** The members that this node knows, by id, itself included. */
+  readonly members: () => ReadonlyMap<string, NodeInfo>;
+  readonly selfId: string;
+  readonly env: Pick<Environment, 'clock'>;
+  /** Whether the node has been stopped, so that nobody waits any more. */
+  readonly isOver: () => boolean;
+}
+
 /**
- * Asks all masters that answer which of their members do not go by a list with this start of the node yet, and waits
- * until all members do, at most `waitMs`. Returns the ids of `members` for which no master has said so. Never rejects.
+ * Asks each master that answers which of its members do not go by a list with this start of the node yet. Resolves when
+ * the masters have named each member as one that does, after `waitMs` at the latest, with the ids of the members of
+ * which none has said so; none once the node is stopped. A master that has started just now may not know all members:
+ * then the outcome of every link is waited for. Never rejects.
  */
-export async function unawareOf(
-  links: Iterable<MasterLink>,
-  members: () => Iterable<string>,
+export async function unconfirmed(
+  { links, members, selfId, env, isOver }: IntroducedParts,
   waitMs: number,
 ): Promise<string[]> {
-  const aware = new Set<string>();
-  const left = (): string[] => [...members()].filter((nodeId) => !aware.has(nodeId));
-  await new Promise<void>((resolve) => {
-    const ask = async (link: MasterLink): Promise<void> => {
-      const unaware = await link.unaware(waitMs);
-      for (const nodeId of link.view?.members.keys() ?? []) if (!unaware.has(nodeId)) aware.add(nodeId);
-      if (left().length === 0) resolve();
-    };
-    const asked = [...links].filter(({ hasView }) => hasView).map(ask);
-    void Promise.allSettled(asked).then(() => resolve());
-  });
-  return left();
+  const { clock } = env;
+  const confirmed = new Set([selfId]);
+  /** The start of the master that each link was asked for. */
+  const asked = new Map<MasterLink, string>();
+  let hasMature = false;
+  const ask = async (link: MasterLink): Promise<void> => {
+    asked.set(link, link.masterId);
+    const unaware = await link.unaware(waitMs).catch(() => undefined);
+    const { view } = link;
+    if (unaware === undefined || view === undefined) {
+      await pause(clock);
+      asked.delete(link);
+      return;
+    }
+    for (const nodeId of view.members.keys()) if (!unaware.has(nodeId)) confirmed.add(nodeId);
+    hasMature ||= view.isMature;
+  };
+  const left = (): string[] => {
+    const all = new Set(members().keys());
+    for (const { view } of links.values()) for (const nodeId of view?.members.keys() ?? []) all.add(nodeId);
+    return [...all].filter((nodeId) => !confirmed.has(nodeId));
+  };
+  const untilMs = clock.nowMs() + waitMs;
+  const asks = new Set<Promise<void>>();
+  while (!isOver()) {
+    for (const link of links.values()) {
+      if (!link.hasView || asked.get(link) === link.masterId) continue;
+      const asking = ask(link).finally(() => asks.delete(asking));
+      asks.add(asking);
+    }
+    await Promise.race([...asks, pause(clock)]);
+    const unknown = left();
+    const isWhole = hasMature || [...links.values()].every(({ hasOutcome }) => hasOutcome);
+    if ((unknown.length === 0 && isWhole) || clock.nowMs() >= untilMs) return unknown;
+  }
+  return [];
+}
+
+function pause(clock: Clock): Promise<void> {
+  return new Promise((resolve) => void clock.after(LOOK_MS, resolve));
 }

@@ -166,14 +166,19 @@ export class MasterLink {
   }
 
   /**
-   * Resolves with the members of this master that do not go by a list with this start of the node yet: as soon as all
-   * do, and otherwise after `waitMs`. Rejects if the master does not answer.
+   * Resolves with the members of this start of the master that do not go by a list with this start of the node yet: as
+   * soon as all do, and otherwise after `waitMs`. Rejects if the master does not answer.
    */
   async unaware(waitMs: number): Promise<ReadonlySet<string>> {
     const { rpc, endpoint } = this.#options;
     const options = { timeoutMs: waitMs + RPC_CALL_TIMEOUT_MS, signal: this.#abort };
     return decodeUnaware(
-      await rpc.call(endpoint, DiscoveryMethod.known, { ...this.#identity(), wait_ms: waitMs }, options),
+      await rpc.call(
+        endpoint,
+        DiscoveryMethod.known,
+        { ...this.#identity(), master_id: this.#masterId, wait_ms: waitMs },
+        options,
+      ),
     );
   }
 
@@ -182,11 +187,15 @@ export class MasterLink {
     while (!this.#abort.aborted) {
       const startedMs = clock.nowMs();
       try {
-        // A heartbeat says by which list the node goes.
+        // A heartbeat that waits for news says by which list the node goes.
         await this.#options.followed?.();
         if (this.#isRegistered && this.#isStated()) await this.#heartbeat(this.#options.heartbeatIntervalMs);
         else if (this.#mayBeKnown) await this.#heartbeat(0);
-        else await this.#register();
+        else {
+          await this.#register();
+          // A master that refuses the node after all says so before others hear of the node.
+          if (this.#isRegistered && this.#options.followed?.() !== undefined) await this.#heartbeat(0);
+        }
       } catch (error) {
         if (this.#abort.aborted) return;
         await this.#failed(error, clock.nowMs() - startedMs);

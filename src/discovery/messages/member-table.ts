@@ -82,8 +82,8 @@ interface Member {
 interface Stated {
   /** How far its date is ahead of the master's monotonic clock, in milliseconds; undefined: it was not sent. */
   readonly dateAheadMs?: number | undefined;
-  /** The version that it goes by; 0: none of this master's. */
-  readonly followedVersion: number;
+  /** The version that it goes by; 0: none of this master's; undefined: as it stated before. */
+  readonly followedVersion?: number | undefined;
 }
 
 /** A start of a node that is no longer a member. */
@@ -166,13 +166,13 @@ export class MemberTable {
     return undefined;
   }
 
-  heartbeat(nodeId: string, incarnation: number, nowMs: number, stated: Stated = { followedVersion: 0 }): MemberStatus {
+  heartbeat(nodeId: string, incarnation: number, nowMs: number, stated: Stated = {}): MemberStatus {
     const known = this.#members.get(nodeId);
     if (known === undefined || known.info.incarnation < incarnation) return 'unknown';
     if (known.info.incarnation > incarnation) return 'replaced';
     known.lastSeenMs = nowMs;
     known.dateAheadMs = stated.dateAheadMs;
-    known.followedVersion = stated.followedVersion;
+    known.followedVersion = stated.followedVersion ?? known.followedVersion;
     return 'ok';
   }
 
@@ -182,7 +182,7 @@ export class MemberTable {
     return member?.info.incarnation === incarnation ? member.sinceVersion : undefined;
   }
 
-  /** The version that all members go by, or a later one. */
+  /** The latest version that every member goes by. */
   followedByAll(): number {
     let lowest = this.#version;
     for (const { followedVersion } of this.#members.values()) lowest = Math.min(lowest, followedVersion);

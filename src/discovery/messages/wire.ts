@@ -96,7 +96,7 @@ function decodeRow(value: unknown): NodeInfo {
  *     discovery.register   { node, settings?, rows? }                                    -> answer
  *     discovery.heartbeat  { node_id, incarnation, master_id, version, wait_ms, changes, rows? } -> answer, after up to wait_ms
  *     discovery.leave      { node_id, incarnation }                                      -> {}
- *     discovery.known      { node_id, incarnation, wait_ms }                             -> { unaware: [node id] }, after up to wait_ms
+ *     discovery.known      { node_id, incarnation, master_id, wait_ms }                  -> { unaware: [node id] }, after up to wait_ms
  *     discovery.members    {}                                                            -> answer
  *
  *     answer  { status, master_id, version, age_ms, roster?, refused_by?, differences? }

@@ -205,7 +205,9 @@ export class ReadOrder {
   #isAnswering(firstMs: number, by: Statement, read: PageRead): boolean {
     if (this.#faults.startMs(read.process) >= by.beginMs) return false;
     if (this.#faults.calmSinceMs(read.beginMs, 'silences') + ORDER_BOUND_MS > firstMs) return false;
-    return this.#faults.deathsCount(by.beginMs, read.beginMs) < Math.min(this.#options.replicas, by.members);
+    // A node that died shortly before may still have counted as an owner.
+    const sinceMs = by.beginMs - ORDER_BOUND_MS;
+    return this.#faults.deathsCount(sinceMs, read.beginMs) < Math.min(this.#options.replicas, by.members);
   }
 
   #isOlder(set: Statement, than: Statement): boolean {

@@ -36,6 +36,9 @@ const OF_HOSTS: Partial<
   clockstop: () => [{ kind: 'clock-stop' }],
 };
 
+/** Milliseconds after its start in which the master of a node may not know all members. */
+const KNOWS_ALL_MS = 6_000;
+
 /** Faults that keep no node which runs from answering, as long as the nodes find each other. */
 const ENDS: ReadonlySet<FaultKind> = new Set(['kill', 'restart', 'drain']);
 
@@ -111,13 +114,15 @@ export class FaultInjection {
   }
 
   /**
-   * What a fault of these nodes does to the others. Without a listed master that stays up, nodes that start do not find
-   * the others at once, and neither does a listed master by itself.
+   * What a fault of these nodes does to the others. Without a listed master that stays up, and has been up for long
+   * enough to know all members, nodes that start do not find the others at once, and neither does that master.
    */
   #effectOf({ kind }: Fault, nodes: readonly SimNode[]): FaultEffect {
-    const { scenario, nodes: all } = this.#cluster;
+    const { scenario, nodes: all, checker, world } = this.#cluster;
+    const knowsAll = ({ processNumber: process }: SimNode): boolean =>
+      process !== undefined && checker.faults.startMs(process) + KNOWS_ALL_MS < world.nowMs;
     const listed = hasSource(scenario) ? [] : all.slice(0, scenario.shape.listedMasters);
-    const isFound = listed.some((node) => node.isUp && !nodes.includes(node));
+    const isFound = listed.some((node) => knowsAll(node) && !nodes.includes(node));
     return ENDS.has(kind) && isFound ? 'ends' : 'silences';
   }
 

@@ -167,7 +167,7 @@ class ScenarioRun {
   async #main(): Promise<void> {
     const cluster = this.#cluster;
     const world = this.#world;
-    const started = cluster.checker.faults.begin(world.nowMs, 'ends');
+    const started = cluster.checker.faults.begin(world.nowMs);
     await cluster.start();
     started(world.nowMs);
     await cluster.work();

@@ -82,6 +82,11 @@ export class SimNode {
     return this.#running !== undefined;
   }
 
+  /** Number of its process; undefined while the node is down. */
+  get processNumber(): number | undefined {
+    return this.#running?.id.process;
+  }
+
   /**
    * Starts the node, if necessary repeatedly. Resolves when it is up, or has been killed meanwhile; rejects after too
    * many failed starts.

@@ -102,7 +102,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     kinds: ['kill'],
     plant: () => replace(PageDrops.prototype, 'started', () => nothing),
     scenario: {
-      durationMs: 15_000,
+      durationMs: 25_000,
       shape: { poolPages: 16, config: { pin_max_share: 0.5 } },
       workload: mixed({ namedKeys: 3, computedKeys: 0, callers: 4, pauseMaxMs: 40, setShare: 0.5, pinEveryMs: 60 }),
     },
