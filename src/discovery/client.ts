@@ -214,7 +214,7 @@ export class DiscoveryClient {
     if (this.#hasAnswer) this.#options.onMembers?.(this.#members, [self.nodeId], []);
   }
 
-  /** Waits until all members go by a list with this start of the node: see {@link unconfirmed}. */
+  /** Ids of members that do not go by a list with this start of the node: none as soon as may be, or after `waitMs`. */
   introduced(waitMs: number): Promise<string[]> {
     const parts = { links: this.#links, members: () => this.#members, selfId: this.#self.nodeId, env: this.#env };
     return unconfirmed({ ...parts, isOver: () => this.#stopping !== undefined }, waitMs);
