@@ -11,7 +11,7 @@ import {
 import { shown } from '../base/shown.js';
 import { decodeEventsAnswer, type EventsAnswer, encodeEvents } from '../clients/wire/events.js';
 import { Capability, RequestType, Status } from '../clients/wire/messages.js';
-import { checkEndable } from '../store/call/call-options.js';
+import { checkBasicOptions } from '../store/call/call-options.js';
 import type { FollowOptions, PageChange, PageEvent } from '../store/events/page-events.js';
 import { checkClientKeys } from './client-calls.js';
 import { type ClientIdentity, NodeLink } from './node-link.js';
@@ -54,7 +54,7 @@ export class PageEventFeed {
 
   /** Throws `ArgumentError`. `closed` is aborted when the client is closed. */
   constructor(identity: ClientIdentity, closed: AbortSignal, options: ClientFollowOptions) {
-    checkEndable('pageEvents', options, OPTION_NAMES);
+    checkBasicOptions('pageEvents', options, OPTION_NAMES);
     const { after = '', signal, pools = ['kv'] } = options;
     if (typeof after !== 'string' || Buffer.byteLength(after) > POSITION_MAX_BYTES) {
       throw new ArgumentError(`pageEvents: after must be the position of an event, got ${shown(after)}`);

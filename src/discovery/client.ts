@@ -216,8 +216,8 @@ export class DiscoveryClient {
 
   /** Ids of members that do not go by a list with this start of the node: none as soon as may be, or after `waitMs`. */
   introduced(waitMs: number): Promise<string[]> {
-    const parts = { links: this.#links, members: () => this.#members, selfId: this.#self.nodeId, env: this.#env };
-    return unconfirmed({ ...parts, isOver: () => this.#stopping !== undefined }, waitMs);
+    const parts = { links: this.#links, members: () => this.#members, selfId: this.#self.nodeId };
+    return unconfirmed({ ...parts, clock: this.#env.clock, isOver: () => this.#stopping !== undefined }, waitMs);
   }
 
   /** Masters that refuse this node, by `host:port`. */

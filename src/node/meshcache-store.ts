@@ -6,7 +6,7 @@ import type { ClientInfo } from '../clients/client-server.js';
 import type { StorageConfig } from '../config.js';
 import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { Metrics } from '../metrics/metrics.js';
-import { checkEndable, checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
+import { checkBasicOptions, checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
 import type { FollowOptions, PageEvent } from '../store/events/page-events.js';
 import type { ClientPins } from '../store/holding/pinning.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
@@ -159,7 +159,7 @@ export class MeshCacheStore extends NodeNamespace {
    * }
    */
   pageEvents(options: FollowOptions = {}): AsyncGenerator<PageEvent, void> {
-    checkEndable('pageEvents', options, FOLLOW_OPTIONS);
+    checkBasicOptions('pageEvents', options, FOLLOW_OPTIONS);
     return this.#node.events.follow(options);
   }
 

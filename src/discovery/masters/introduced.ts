@@ -1,5 +1,4 @@
-import type { Clock } from '../../base/environment/clock.js';
-import type { Environment } from '../../base/environment/environment.js';
+import { type Clock, within } from '../../base/environment/clock.js';
 import type { NodeInfo } from '../../types.js';
 import type { MasterLink } from './master-link.js';
 
@@ -12,7 +11,7 @@ interface IntroducedParts {
   /** The members that this node knows, by id, itself included. */
   readonly members: () => ReadonlyMap<string, NodeInfo>;
   readonly selfId: string;
-  readonly env: Pick<Environment, 'clock'>;
+  readonly clock: Clock;
   /** Whether the node has been stopped, so that nobody waits any more. */
   readonly isOver: () => boolean;
 }
@@ -24,10 +23,9 @@ interface IntroducedParts {
  * then the outcome of every link is waited for. Never rejects.
  */
 export async function unconfirmed(
-  { links, members, selfId, env, isOver }: IntroducedParts,
+  { links, members, selfId, clock, isOver }: IntroducedParts,
   waitMs: number,
 ): Promise<string[]> {
-  const { clock } = env;
   const confirmed = new Set([selfId]);
   /** The start of the master that each link was asked for. */
   const asked = new Map<MasterLink, string>();
@@ -37,7 +35,7 @@ export async function unconfirmed(
     const unaware = await link.unaware(waitMs).catch(() => undefined);
     const { view } = link;
     if (unaware === undefined || view === undefined) {
-      await pause(clock);
+      await new Promise<void>((resolve) => clock.after(LOOK_MS, resolve, { keepAlive: true }));
       asked.delete(link);
       return;
     }
@@ -57,14 +55,10 @@ export async function unconfirmed(
       const asking = ask(link).finally(() => asks.delete(asking));
       asks.add(asking);
     }
-    await Promise.race([...asks, pause(clock)]);
+    await within(clock, LOOK_MS, Promise.race(asks));
     const unknown = left();
     const isWhole = hasMature || [...links.values()].every(({ hasOutcome }) => hasOutcome);
     if ((unknown.length === 0 && isWhole) || clock.nowMs() >= untilMs) return unknown;
   }
   return [];
-}
-
-function pause(clock: Clock): Promise<void> {
-  return new Promise((resolve) => void clock.after(LOOK_MS, resolve));
 }

@@ -112,7 +112,7 @@ const TIMER_MAX_MS = 2 ** 31 - 1;
  * Throws `ArgumentError` unless `options` is an object that has no others than these names, and whose signal, if any, is
  * one.
  */
-export function checkEndable(
+export function checkBasicOptions(
   method: string,
   options: { readonly signal?: AbortSignal | undefined },
   names: ReadonlySet<string>,
@@ -131,7 +131,7 @@ export function checkEndable(
 /** Throws `ArgumentError` unless `options` are options of a call; `further` names options that only this method has. */
 export function checkOptions(method: string, options: WaitOptions, ...further: readonly string[]): void {
   if (options === NO_OPTIONS) return;
-  checkEndable(method, options, further.length === 0 ? OPTION_NAMES : new Set([...OPTION_NAMES, ...further]));
+  checkBasicOptions(method, options, further.length === 0 ? OPTION_NAMES : new Set([...OPTION_NAMES, ...further]));
   const { timeoutMs, onMiss, onRefused } = options as ReadOptions & WriteOptions;
   if (timeoutMs !== undefined && !(typeof timeoutMs === 'number' && timeoutMs > 0 && timeoutMs <= TIMER_MAX_MS)) {
     throw new ArgumentError(`${method}: timeoutMs must be above 0 and below 2^31, got ${shown(timeoutMs)}`);
