@@ -4,4 +4,5 @@ export default {
   workerThreads: false,
   concurrency: 2,
   timeout: '3m',
+  require: ['./test/exits.mjs'],
 };
