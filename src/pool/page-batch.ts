@@ -99,6 +99,8 @@ export class DistinctBatch {
 
 /** Places of a batch's pages, and the copies that fill them. */
 export interface PlacedBatch extends Placement {
+  /** The origin of the new page of each vacancy. */
+  readonly origins: readonly PageOrigin[];
   /** One copy for each vacancy, then one for each page that was evicted at once, which only computes the checksum. */
   readonly copies: PageCopies;
 }

@@ -2,7 +2,7 @@ import { PageCopies } from '../memory/page-copies.js';
 import { type DistinctBatch, isWhole, type PageBytes, type PlacedBatch } from './page-batch.js';
 import type { PublishedPage, Wish } from './page-index.js';
 import type { PoolGround } from './pool-ground.js';
-import { again, isAsGood } from './slots/page-origin.js';
+import { again, instead, isAsGood } from './slots/page-origin.js';
 
 /** A batch to be placed; all lists have one element per key. */
 export interface Placing {
@@ -44,11 +44,12 @@ export function placeBatch({ batch, here, sums }: Placing, ground: PoolGround): 
   placement.used.forEach((page, i) => {
     if (page !== null) ground.setOrigin(batch.keys[i] as string, page, again(page, origin));
   });
+  const origins = placement.vacancies.map(({ index }) => instead(here[index] ?? null, origin));
   const copies = new PageCopies();
   for (const { index, offset } of placement.vacancies) {
     const page = batch.pages[index] as PageBytes;
     copies.add(page.views, [memory.bytes(offset, page.length)]);
   }
   for (const index of placement.evictedAtOnce) copies.add((batch.pages[index] as PageBytes).views, null);
-  return { ...placement, copies };
+  return { ...placement, origins, copies };
 }

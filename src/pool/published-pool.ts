@@ -128,7 +128,7 @@ export class PublishedPool {
     const results = batch.resultsWithoutBytes(placed, sums);
     placed.vacancies.forEach((vacancy, i) => {
       const page = batch.pages[vacancy.index] as PageBytes;
-      const filled = this.#index.fill(vacancy, page.length, sums[i] as number, origin);
+      const filled = this.#index.fill(vacancy, page.length, sums[i] as number, placed.origins[i]);
       results[vacancy.index] = this.#intact(vacancy.key, page, filled);
     });
     // Eviction is reported last, so that no entry is without its bytes whatever the callback does.
@@ -405,8 +405,7 @@ export class PublishedPool {
     here: readonly (PublishedPage | null)[],
     placed: PlacedBatch,
   ): Promise<(PublishedPage | null)[]> {
-    const { vacancies, copies } = placed;
-    const origins = vacancies.map(() => batch.origin);
+    const { vacancies, origins, copies } = placed;
     this.#index.holdUnfilled(vacancies, origins);
     try {
       const sums = await this.#ground.copyThreads.copy(copies);
@@ -414,7 +413,7 @@ export class PublishedPool {
       const results = batch.resultsWithoutBytes(placed, sums);
       vacancies.forEach((vacancy, i) => {
         const page = batch.pages[vacancy.index] as PageBytes;
-        const filled = this.#index.fillHeld(vacancy, page.length, sums[i] as number, batch.origin);
+        const filled = this.#index.fillHeld(vacancy, page.length, sums[i] as number, origins[i]);
         results[vacancy.index] = this.#intact(vacancy.key, page, filled);
       });
       return results;

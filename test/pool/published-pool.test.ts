@@ -98,6 +98,22 @@ test('pool: a page that cannot be placed is null; the old one of its key is gone
   t.deepEqual(evicted, ['k']);
 });
 
+// Regression: the computed page of a node that had named its content just before was given up for an older computed page of
+// another node, which the named content then made void: sets of three nodes were true, and the key was nowhere.
+test('pool: computed bytes in place of named ones are named', async (t) => {
+  const { pool } = setUp(t, 64);
+  const origin = (kind: 'named' | 'computed', version: number) => ({ kind, version, setBy: 0, expires: 0 });
+  const page = (seed: number) => [{ views: [content(seed, PAGE)], length: PAGE }];
+  for (const publish of [pool.publishBatch.bind(pool), pool.publishPages.bind(pool)]) {
+    pool.remove('k');
+    const kinds = [];
+    for (const [i, kind] of (['computed', 'named', 'computed', 'computed'] as const).entries()) {
+      kinds.push((await publish(['k'], page(i), origin(kind, i + 1)))[0]?.kind);
+    }
+    t.deepEqual(kinds, ['computed', 'named', 'named', 'named']);
+  }
+});
+
 for (const policy of ['s3fifo', 'yield'] as const) {
   test(`pool: pages of a batch that go before those that were here are described, and are not here: ${policy}`, async (t) => {
     const evicted = new Set<string>();

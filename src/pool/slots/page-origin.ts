@@ -32,6 +32,14 @@ export function isAsGood(here: PageOrigin, origin: PageOrigin): boolean {
 }
 
 /**
+ * Origin of new bytes that replace a page of this node. Where the node has a named page, computed ones are named too:
+ * they are newer than the named content, and nothing older may stay beside them.
+ */
+export function instead(page: PageOrigin | null, origin: PageOrigin): PageOrigin {
+  return page?.kind === 'named' && origin.kind === 'computed' ? { ...origin, kind: 'named' } : origin;
+}
+
+/**
  * Origin of an existing page that is set again with the same bytes: no longer a copy, and named if either set was. A
  * named set determines the expiry; a computed one keeps the later expiry.
  */

@@ -65,12 +65,9 @@ export class PageStatements implements PageFollower {
     isOver: () => boolean = () => false,
   ): Promise<RefusedKeys> {
     const strings = stringsOf(keys);
-    const contentOf = (page: PublishedPage): PageOrigin => {
-      // A copy that arrived first stands for the page.
-      const isHere = page.alreadyPresent || page.setBy !== 0;
-      if (!isHere || origin.kind === 'named') return origin;
-      return { ...page, expires: laterExpiry(page.expires, origin.expires) };
-    };
+    // A computed set states the page that stands for it: one of its own, one that was here, or a copy that arrived first.
+    const contentOf = (page: PublishedPage): PageOrigin =>
+      origin.kind === 'named' ? origin : { ...page, expires: laterExpiry(page.expires, origin.expires) };
     const told = new Set<string>();
     const indices: number[] = [];
     published.forEach((page, i) => {
