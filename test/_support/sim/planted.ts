@@ -11,7 +11,6 @@ import { KnownClears } from '../../../src/directory/shard/known-clears.js';
 import { LocationLists } from '../../../src/directory/shard/location-lists.js';
 import { DirectoryShard } from '../../../src/directory/shard/shard.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
-import { PageDrops } from '../../../src/node/upkeep/page-drops.js';
 import { PageStamps } from '../../../src/pool/page-stamps.js';
 import { PublishedPool } from '../../../src/pool/published-pool.js';
 import { ExpiryHeap } from '../../../src/pool/slots/expiry-heap.js';
@@ -95,17 +94,6 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     name: 'a node does not drop what was overwritten elsewhere',
     found: ['order', 'disagree'],
     plant: () => replace(PageStatements.prototype, 'drop', () => async () => {}),
-  },
-  {
-    name: 'a node that has started again is told when the pause after its former start is over',
-    found: ['order'],
-    kinds: ['kill'],
-    plant: () => replace(PageDrops.prototype, 'started', () => nothing),
-    scenario: {
-      durationMs: 25_000,
-      shape: { poolPages: 16, config: { pin_max_share: 0.5 } },
-      workload: mixed({ namedKeys: 3, computedKeys: 0, callers: 4, pauseMaxMs: 40, setShare: 0.5, pinEveryMs: 60 }),
-    },
   },
   {
     name: 'the stamp of a freed page is not destroyed, and its location is stale',
