@@ -10,9 +10,8 @@ process.title = `tests of ${basename(test.meta.file)}`;
 
 registerCompletionHandler(() => {
   setTimeout(() => {
-    console.error(
-      `${test.meta.file} does not end after its tests; it is kept by: ${process.getActiveResourcesInfo().join(', ')}.`,
-    );
+    const kinds = [...new Set(process.getActiveResourcesInfo())];
+    console.error(`${test.meta.file} does not end after its tests; it is kept by: ${kinds.join(', ')}.`);
     process.exit(1);
   }, PATIENCE_MS).unref();
 });

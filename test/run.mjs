@@ -36,10 +36,12 @@ ava.on('close', (status, signal) => {
   process.exitCode = signal === null ? (status ?? 1) : 1;
 });
 
-/** Kills the children of ava, each named by `exits.mjs` after its file, so that ava reports them and ends. */
+/**
+ * Kills the children of ava, each named by `exits.mjs` after its file, so that ava reports them and ends; ava itself if it has none.
+ */
 function endWhatIsLeft() {
-  const children = readFileSync(`/proc/${ava.pid}/task/${ava.pid}/children`, 'utf8').trim().split(' ');
-  const titles = children.map((child) => readFileSync(`/proc/${child}/cmdline`, 'utf8').replaceAll('\0', ' ').trim());
-  console.error(`Nothing was written for ${SILENCE_MS} ms. Killed: ${titles.join('; ')}.`);
-  for (const child of children) process.kill(Number(child), 'SIGKILL');
+  const pids = readFileSync(`/proc/${ava.pid}/task/${ava.pid}/children`, 'utf8').match(/\d+/g) ?? [ava.pid];
+  const titles = pids.map((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim());
+  console.error(`Tests have written nothing for ${SILENCE_MS} ms. Killed: ${titles.join('; ')}.`);
+  for (const pid of pids) process.kill(Number(pid), 'SIGKILL');
 }
