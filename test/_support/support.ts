@@ -1,9 +1,16 @@
 import { findFreePort } from '../../src/processes/free-port.js';
 import { systemRandom } from '../../src/system/system-random.js';
 
-/** A port that was free a moment ago. No system hands it out by itself, so no connection takes it while it is free. */
+const PORTS_AT_ONCE = 100;
+let portsTaken = systemRandom.u32();
+
+/**
+ * A port that was free a moment ago. No system hands it out by itself, so no connection takes it while it is free; nor
+ * does another test: processes that run side by side take theirs from different hundreds, each in turn.
+ */
 export function freePort(): Promise<number> {
-  return findFreePort(systemRandom);
+  const first = process.pid * PORTS_AT_ONCE;
+  return findFreePort({ ...systemRandom, u32: () => first + (portsTaken++ % PORTS_AT_ONCE) });
 }
 
 /**

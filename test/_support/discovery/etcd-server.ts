@@ -17,6 +17,9 @@ export const hasEtcd = PROGRAM !== undefined && CONTROL !== undefined;
  */
 const PATIENT = ['--heartbeat-interval=300', '--election-timeout=3000'];
 
+/** Characters kept of what a server has written last, for when it does not start. */
+const LOG_CHARS = 4_000;
+
 /** Certificates of a server, PEM files. */
 export interface EtcdTls {
   readonly ca: string;
@@ -37,6 +40,7 @@ export class EtcdServer {
   #cluster: string;
   #data = 0;
   #process: ChildProcess | undefined;
+  #log = '';
 
   private constructor(
     port: number,
@@ -106,13 +110,21 @@ export class EtcdServer {
       ...secured,
       ...this.#more,
     ];
-    this.#process = spawn(PROGRAM as string, args, { stdio: 'ignore' });
-    await until(() =>
+    const server = spawn(PROGRAM as string, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+    this.#process = server;
+    this.#log = '';
+    server.stderr.setEncoding('utf8').on('data', (text: string) => {
+      this.#log = (this.#log + text).slice(-LOG_CHARS);
+    });
+    const isAnswering = () =>
       this.control('endpoint', 'health').then(
         () => true,
-        () => false,
-      ),
-    );
+        () => server.exitCode !== null,
+      );
+    const problem = await until(isAnswering).catch((error: Error) => error.message);
+    if (problem !== undefined || server.exitCode !== null) {
+      throw new Error(`etcd does not answer, exit code ${server.exitCode}; ${problem ?? ''}; it wrote:\n${this.#log}`);
+    }
   }
 
   /** Runs etcdctl; resolves with what it prints. */
