@@ -140,7 +140,6 @@ export class Yield {
     const isTold = (about & CONTINUES) != 0;
     // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who
     // never ends one must not stop the clock.
-    if (!isTold || this.waitingUnits >= this.tickUnits * REQUEST_TICKS_MAX) this.advance();
     // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about
     // to find.
     this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
@@ -154,6 +153,7 @@ export class Yield {
     if (!this.isPrevious(LIVE) && !this.isPrevious(GHOST)) this.previous = NONE;
     this.isTold = isTold;
     const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
+    if (!isContinued || this.waitingUnits >= this.tickUnits * REQUEST_TICKS_MAX) this.advance();
     this.mayRepeat = isContinued && !isTold;
     this.chain.note(this.call, isContinued ? this.previousCall : this.call);
     this.chain.setRequest(this.call, request);
