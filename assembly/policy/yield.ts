@@ -18,6 +18,8 @@ import { BEGINS, CALLER_SHIFT, CONTINUES, ENDS_ELSEWHERE, HINT_MASK } from './ab
 import { AgedLists, STAGES, stageAt } from './aged-lists';
 import { CallChain } from './call-chain';
 import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
+import { Duel } from './duel';
+import { LruShadow } from './lru-shadow';
 import { PageValues } from './page-values';
 import { GHOSTS_MIN, HALVE_PAGES, HALVE_TICKS, LEARN_PAGES, LEARN_TICKS, REQUEST_TICKS_MAX, TICKS_PER_TURNOVER } from './yield-pace';
 import { CLASS_BITS, slotCall, slotClassOf } from './yield-slot';
@@ -56,6 +58,8 @@ export class Yield {
   pages: AgedLists;
   ghosts: AgedLists;
   private values: PageValues;
+  private shadow: LruShadow;
+  private duel: Duel;
   private callers: Callers;
   private unitShift: u64;
   private tickUnits: u64;
@@ -108,6 +112,8 @@ export class Yield {
     this.chain = new CallChain();
     this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
     this.tick = 1 - TICKS_BEFORE_WRAP;
+    this.shadow = new LruShadow(capacityBytes / unitBytes, 1 - TICKS_BEFORE_WRAP);
+    this.duel = new Duel(1 - TICKS_BEFORE_WRAP);
     this.waitingUnits = 0;
     this.requests = 0;
     this.requested = 0;
@@ -142,6 +148,7 @@ export class Yield {
     // never ends one must not stop the clock.
     // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about
     // to find.
+    if (this.duel.judge(this.tick)) this.victimList = NONE;
     this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
     this.call = (this.call + 1) & CALL_MASK;
     this.hint = about & HINT_MASK;
@@ -173,14 +180,17 @@ export class Yield {
   recall(slot: u32): u32 {
     const at = this.slots.at(slot);
     const hits = slotClassOf(at) >> 3;
+    this.shadow.leave(slotFrequency(at), this.unitsOf(at));
     if (this.isRepeated(at)) return hits;
     this.checkRepeat(at);
+    this.countKnown(at);
     this.values.countHit(this.listOf(at));
     return min(HITS_MAX, hits + 1);
   }
 
   @inline
   insert(slot: u32, hits: u32): void {
+    if (hits == 0) this.duel.count(0, false, false);
     this.place(slot, hits);
     this.link(slot, this.previous);
     this.follow(slot);
@@ -190,6 +200,8 @@ export class Yield {
     const at = this.slots.at(slot);
     if (this.isRepeated(at)) return;
     this.checkRepeat(at);
+    this.countKnown(at);
+    this.shadow.leave(slotFrequency(at), this.unitsOf(at));
     const list = this.listOf(at);
     this.values.countHit(list);
     const isPinned = slotPins(at) > 0;
@@ -206,7 +218,8 @@ export class Yield {
    */
   restore(slot: u32): void {
     const at = this.slots.at(slot);
-    setSlotFrequency(at, this.tick);
+    this.shadow.leave(slotFrequency(at), this.unitsOf(at));
+    this.stamp(at);
     const call = slotCall(at);
     const last = this.unpinned;
     const isThere = last != NONE && this.isOf(this.slots.at(last), this.unpinnedCall);
@@ -220,7 +233,7 @@ export class Yield {
     const at = this.slots.at(slot);
     this.waitingUnits += this.unitsOf(at);
     this.advance();
-    setSlotFrequency(at, this.tick);
+    this.stamp(at);
     setSlotQueue(at, this.call << CLASS_BITS);
     this.link(slot, NONE);
   }
@@ -232,7 +245,8 @@ export class Yield {
     this.advance();
     const isPinned = slotPins(at) > 0;
     if (!isPinned) this.unlink(this.listOf(at), slot);
-    setSlotFrequency(at, this.tick);
+    this.shadow.leave(slotFrequency(at), this.unitsOf(at));
+    this.stamp(at);
     if (!isPinned) this.link(slot, NONE);
   }
 
@@ -308,7 +322,7 @@ export class Yield {
 
   /** Whether lists, ranks and slots agree. */
   isConsistent(): bool {
-    if (!this.pages.isConsistent() || !this.ghosts.isConsistent() || !this.values.isConsistent(this.pages)) return false;
+    if (!this.shadow.isConsistent() || !this.pages.isConsistent() || !this.ghosts.isConsistent() || !this.values.isConsistent(this.pages)) return false;
     for (let list: u32 = 0; list < CLASSES * STAGES; list++) {
       if (!this.isListRight(this.pages.at(list), list, LIVE)) return false;
       if (!this.isListRight(this.ghosts.at(list), list, GHOST)) return false;
@@ -323,6 +337,8 @@ export class Yield {
     this.values.dispose();
     this.callers.dispose();
     this.chain.dispose();
+    this.shadow.dispose();
+    this.duel.dispose();
     heap.free(changetype<usize>(this));
   }
 
@@ -365,6 +381,7 @@ export class Yield {
   /** Begins a request. Only now is it known that the caller's last page was the last one of its request. */
   private beginRequest(): void {
     this.requests++;
+    this.duel.beginRequest();
     setCallerFirst(this.caller, this.call);
     this.chain.note(this.call, this.call);
     // Pages may have been evicted since the call began, for one that then found no room.
@@ -394,11 +411,24 @@ export class Yield {
   @inline
   private place(slot: u32, hits: u32): void {
     const at = this.slots.at(slot);
-    setSlotFrequency(at, this.tick);
+    this.stamp(at);
     setSlotQueue(at, (this.call << CLASS_BITS) | (hits << 3) | this.hint);
     this.mayRepeat = false;
     this.waitingUnits += this.unitsOf(at);
     this.requested++;
+  }
+
+  /** Gives a page the tick of now. */
+  @inline
+  private stamp(at: usize): void {
+    setSlotFrequency(at, this.tick);
+    this.shadow.enter(this.tick, this.unitsOf(at));
+  }
+
+  /** Counts the request's next page, which is here or a ghost. */
+  @inline
+  private countKnown(at: usize): void {
+    this.duel.count(this.unitsOf(at), slotStatus(at) == LIVE, this.shadow.holds(slotFrequency(at)));
   }
 
   @inline
@@ -472,6 +502,7 @@ export class Yield {
    * waited longest. Where nothing is learned that tells pages apart, that is the least recently used one.
    */
   private leastList(): u32 {
+    if (this.duel.isLru) return this.oldestList();
     const least = this.values.least();
     if (least == NONE) return NONE;
     const limit = this.values.value(least) * 8;
@@ -481,6 +512,25 @@ export class Yield {
       if (this.values.value(list) * 7 > limit) break;
       const age = this.ageOfHead(list);
       if (age <= longest) continue;
+      longest = age;
+      oldest = list;
+    }
+    return oldest;
+  }
+
+  /**
+   * The list of the page that was used longest ago, or NONE. Of one age, those go first that no request has known, as
+   * they are behind the others in their request.
+   */
+  private oldestList(): u32 {
+    if (this.pages.count == 0) return NONE;
+    const stage = this.pages.oldestStage();
+    let oldest = NONE;
+    let longest: u32 = 0;
+    for (let bits = this.pages.classesIn(stage); bits != 0; bits &= bits - 1) {
+      const list = ctz(bits) * STAGES + stage;
+      const age = this.ageOfHead(list);
+      if (oldest != NONE && (age < longest || (age == longest && !isBehind(list / STAGES, oldest / STAGES)))) continue;
       longest = age;
       oldest = list;
     }
@@ -510,4 +560,11 @@ export class Yield {
   private listOf(at: usize): u32 {
     return slotClassOf(at) * STAGES + stageAt(this.tick, slotFrequency(at));
   }
+}
+
+/** Whether pages of a class are behind those of another in a request: its last page, then those with fewest hits. */
+function isBehind(a: u32, b: u32): bool {
+  const isLast = (a & LAST) != 0;
+  if (isLast != ((b & LAST) != 0)) return isLast;
+  return a < b;
 }
