@@ -256,6 +256,20 @@ export function poolSetPriorityBatch(pool: Pool, digests: usize, count: u32, pri
 }
 
 /**
+ * Notes that existing pages, in the order of a prefix, will be asked for in so many milliseconds; Infinity: never again.
+ */
+export function poolExpectBatch(pool: Pool, digests: usize, count: u32, nowMs: f64, inMs: f64): void {
+  pool.begin(nowMs);
+  let newer = NONE;
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = pageAt(pool, digests, i);
+    if (slot == NONE) continue;
+    pool.expect(slot, inMs, newer);
+    newer = slot;
+  }
+}
+
+/**
  * Looks up pages. With `isUse`, each page counts as used, in order, in a call of that tenant. Output per key: `offsets`
  * and `sizes` (f64; -1: miss), `slots` (i32; -1: miss).
  */

@@ -236,6 +236,15 @@ export class Pool {
     this.tenants.of(at).policy.setPriority(slot, priority, slotPins(at) > 0);
   }
 
+  /** Notes that a live page will be asked for in so many milliseconds; see `Yield.expect`. Pinned pages stay as they are. */
+  expect(slot: u32, inMs: f64, newer: u32): void {
+    const at = this.slots.at(slot);
+    if (slotPins(at) > 0) return;
+    const policy = this.tenants.of(at).policy;
+    policy.tellTime(this.nowMs);
+    policy.expect(slot, inMs, newer);
+  }
+
   /** The live page of that digest, or NONE. */
   @inline
   find(low: u64, high: u64): u32 {
@@ -396,6 +405,7 @@ export class Pool {
   /** Evicts the next page of the tenant; returns its slot, or NONE if none may be evicted. */
   private evictOf(tenant: Tenant): u32 {
     if (this.isQuarantineClosed()) return NONE;
+    tenant.policy.tellTime(this.nowMs);
     const victim = tenant.policy.victim();
     if (victim == NONE) return NONE;
     if (this.isPublishing && tenant.policy.isOwn(victim, this.tenants.requests.current)) {

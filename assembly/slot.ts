@@ -12,6 +12,7 @@
  *     52 status     u8        VACANT, LIVE, HELD or GHOST
  *     53 tenant     u8        number of the tenant whose page it is
  *     54 priority   u8        NORMAL, LOW or HIGH; a ghost is NORMAL
+ *     55 expected   u8        of a normal page in the order: see `policy/awaited.ts`; else 0
  *     56 offset     u64 units
  */
 
@@ -139,6 +140,16 @@ export function setSlotPriority(slot: usize, priority: u32): void {
 }
 // @ts-ignore: decorator
 @inline
+export function slotExpected(slot: usize): u32 {
+  return load<u8>(slot, 55);
+}
+// @ts-ignore: decorator
+@inline
+export function setSlotExpected(slot: usize, expected: u32): void {
+  store<u8>(slot, expected, 55);
+}
+// @ts-ignore: decorator
+@inline
 export function slotOffset(slot: usize): u64 {
   return load<u64>(slot, 56);
 }
@@ -154,5 +165,6 @@ export function describeSlot(slot: usize, low: u64, high: u64, bytes: u64, block
   store<u32>(slot, 0, 36);
   store<u32>(slot, stamp, 48);
   store<u8>(slot, LIVE, 52);
+  store<u8>(slot, 0, 55);
   store<u64>(slot, offset, 56);
 }

@@ -92,6 +92,17 @@ export class Policy {
     }
   }
 
+  /** Tells the time. */
+  @inline
+  tellTime(nowMs: f64): void {
+    if (this.kind == POLICY_YIELD) this.yields.tellTime(nowMs);
+  }
+
+  /** Notes when an unpinned page will be asked for; see {@link Yield.expect}. The other policies do not mind. */
+  expect(slot: u32, inMs: f64, newer: u32): void {
+    if (this.kind == POLICY_YIELD && this.isNormal(slot)) this.yields.expect(slot, inMs, newer);
+  }
+
   restore(slot: u32): void {
     if (!this.isNormal(slot)) this.enlist(slot);
     else if (this.kind == POLICY_LRU) this.lru.restore(slot);
@@ -246,7 +257,7 @@ export class Policy {
   /** Number of normal pages in the order. */
   private get normal(): u32 {
     if (this.kind == POLICY_LRU) return this.lru.order.count;
-    return this.kind == POLICY_S3FIFO ? this.s3fifo.small.count + this.s3fifo.main.count : this.yields.pages.count;
+    return this.kind == POLICY_S3FIFO ? this.s3fifo.small.count + this.s3fifo.main.count : this.yields.pages.count + this.yields.awaited.count;
   }
 
   @inline

@@ -16,6 +16,7 @@ import {
 } from '../slot';
 import { BEGINS, CALLER_SHIFT, CONTINUES, ENDS_ELSEWHERE, HINT_MASK } from './about';
 import { AgedLists, STAGES, stageAt } from './aged-lists';
+import { Awaited, isAwaited } from './awaited';
 import { CallChain } from './call-chain';
 import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
 import { Duel } from './duel';
@@ -34,6 +35,11 @@ const LAST: u32 = 4;
  */
 const TICKS_BEFORE_WRAP: u32 = 1 << (STAGES - 1);
 /** Mask of call numbers, which wrap. */
+/** Ticks over which the pace of the clock is measured. */
+const PACE_TICKS: u32 = 16;
+/** Quarter ticks of a tick, and one hit per quarter tick, as `PageValues` counts. */
+const QUARTER_TICKS: f64 = 4;
+const VALUE_ONE: f64 = 4294967296;
 const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
 
 /**
@@ -58,6 +64,8 @@ export class Yield {
   pages: AgedLists;
   ghosts: AgedLists;
   private values: PageValues;
+  /** Pages that are in no list of `pages`. */
+  awaited: Awaited;
   private shadow: LruShadow;
   private duel: Duel;
   private callers: Callers;
@@ -65,6 +73,11 @@ export class Yield {
   private tickUnits: u64;
   /** The current tick, modulo 2^32. */
   private tick: u32;
+  /** The time that was told last, and how long a tick takes; 0: unknown. Measured from `paceTick`, which was at `paceMs`. */
+  private nowMs: f64;
+  private paceTick: u32;
+  private paceMs: f64;
+  private msPerTick: f64;
   /** Space of requested pages that the clock has not counted yet. */
   private waitingUnits: u64;
   /** Number of recent requests. */
@@ -112,6 +125,11 @@ export class Yield {
     this.chain = new CallChain();
     this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
     this.tick = 1 - TICKS_BEFORE_WRAP;
+    this.awaited = new Awaited(slots);
+    this.nowMs = 0;
+    this.paceTick = 1 - TICKS_BEFORE_WRAP;
+    this.paceMs = 0;
+    this.msPerTick = 0;
     this.shadow = new LruShadow(capacityBytes / unitBytes, 1 - TICKS_BEFORE_WRAP);
     this.duel = new Duel(1 - TICKS_BEFORE_WRAP);
     this.waitingUnits = 0;
@@ -254,9 +272,41 @@ export class Yield {
     this.unlink(this.listOf(this.slots.at(slot)), slot);
   }
 
+  /** Tells the time, which does not go back. Pages that were expected by now are in their lists again. */
+  tellTime(nowMs: f64): void {
+    if (nowMs == this.nowMs) return;
+    this.nowMs = nowMs;
+    for (let slot = this.awaited.overdue(nowMs); slot != NONE; slot = this.awaited.overdue(nowMs)) {
+      this.awaited.remove(slot);
+      this.insertInto(this.listOf(this.slots.at(slot)), slot, NONE);
+    }
+    const ticks = this.tick - this.paceTick;
+    if (ticks < PACE_TICKS || nowMs <= this.paceMs) return;
+    const pace = (nowMs - this.paceMs) / <f64>ticks;
+    if (this.paceMs > 0) this.msPerTick = this.msPerTick == 0 ? pace : (this.msPerTick + pace) / 2;
+    this.paceTick = this.tick;
+    this.paceMs = nowMs;
+  }
+
+  /**
+   * Notes that a page in the order will be asked for in so many milliseconds; Infinity: never again. `newer`: the page
+   * before it in its request, or NONE.
+   */
+  expect(slot: u32, inMs: f64, newer: u32): void {
+    const at = this.slots.at(slot);
+    this.unlink(this.listOf(at), slot);
+    if (!this.awaited.insert(slot, this.nowMs, inMs, newer)) this.insertInto(this.listOf(at), slot, NONE);
+  }
+
   /** Evicts the slot that {@link victim} has just named; it is always kept, as a ghost of the same class and stage. */
   @inline
   evict(slot: u32): void {
+    const at = this.slots.at(slot);
+    if (isAwaited(at)) {
+      this.awaited.remove(slot);
+      this.ghosts.insert(this.listOf(at), slot);
+      return;
+    }
     const list = this.victimList;
     this.unlink(list, slot);
     // The next page of the list, if it is as old, is due as well.
@@ -301,15 +351,26 @@ export class Yield {
     return this.ghosts.at(ctz(this.ghosts.classesIn(stage)) * STAGES + stage).head;
   }
 
-  /** The oldest page of the list with the lowest value, or NONE. */
+  /** A page that is never asked for again, the one that is expected last, or the oldest one of least value; or NONE. */
   @inline
   victim(): u32 {
+    if (this.awaited.count == 0) return this.victimOfLists();
+    const ended = this.awaited.ended();
+    if (ended != NONE) return ended;
+    const last = this.awaited.last();
+    const other = this.victimOfLists();
+    return other == NONE || (last != NONE && this.isLater(other)) ? last : other;
+  }
+
+  @inline
+  private victimOfLists(): u32 {
     if (this.victimList == NONE) this.victimList = this.leastList();
     return this.victimList == NONE ? NONE : this.pages.at(this.victimList).head;
   }
 
   /** Writes all slots as u32, by the rank of their lists; returns the address after the last. */
   writeOrder(out: usize): usize {
+    out = this.awaited.writeOrder(out);
     for (let rank: u32 = 0; rank < CLASSES * STAGES; rank++) {
       const list = this.pages.at(this.values.atRank(rank));
       for (let slot = list.head; slot != NONE; slot = list.next(slot)) {
@@ -322,7 +383,7 @@ export class Yield {
 
   /** Whether lists, ranks and slots agree. */
   isConsistent(): bool {
-    if (!this.shadow.isConsistent() || !this.pages.isConsistent() || !this.ghosts.isConsistent() || !this.values.isConsistent(this.pages)) return false;
+    if (!this.shadow.isConsistent() || !this.awaited.isConsistent() || !this.pages.isConsistent() || !this.ghosts.isConsistent() || !this.values.isConsistent(this.pages)) return false;
     for (let list: u32 = 0; list < CLASSES * STAGES; list++) {
       if (!this.isListRight(this.pages.at(list), list, LIVE)) return false;
       if (!this.isListRight(this.ghosts.at(list), list, GHOST)) return false;
@@ -337,6 +398,7 @@ export class Yield {
     this.values.dispose();
     this.callers.dispose();
     this.chain.dispose();
+    this.awaited.dispose();
     this.shadow.dispose();
     this.duel.dispose();
     heap.free(changetype<usize>(this));
@@ -472,7 +534,7 @@ export class Yield {
   /** Whether a slot is a page in the same list as the page at `at`, which was used at the current tick. */
   @inline
   private isBeside(at: usize, other: usize): bool {
-    const isInList = slotStatus(other) == LIVE && slotPins(other) == 0;
+    const isInList = slotStatus(other) == LIVE && slotPins(other) == 0 && !isAwaited(other);
     return isInList && slotFrequency(other) == this.tick && slotClassOf(other) == slotClassOf(at);
   }
 
@@ -485,13 +547,25 @@ export class Yield {
 
   @inline
   private unlink(list: u32, slot: u32): void {
+    if (isAwaited(this.slots.at(slot))) {
+      this.awaited.remove(slot);
+      return;
+    }
     if (this.pages.at(list).head == slot) this.victimList = NONE;
     if (this.pages.remove(list, slot)) this.values.unmark(list);
   }
 
+  /** Whether the page that is expected last comes later than a hit of this one, as far as is known. */
+  private isLater(other: u32): bool {
+    if (this.msPerTick == 0) return false;
+    const ticks = this.awaited.msUntilLast() / this.msPerTick;
+    if (this.duel.isLru) return ticks > <f64>this.ageOfHead(this.victimList);
+    return ticks * QUARTER_TICKS * <f64>this.values.value(this.victimList) > VALUE_ONE;
+  }
+
   private markLast(slot: u32): void {
     const at = this.slots.at(slot);
-    const isPinned = slotPins(at) > 0;
+    const isPinned = slotPins(at) > 0 || isAwaited(at);
     if (!isPinned) this.unlink(this.listOf(at), slot);
     setSlotQueue(at, slotQueue(at) | LAST);
     if (!isPinned) this.insertInto(this.listOf(at), slot, NONE);

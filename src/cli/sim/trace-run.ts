@@ -12,6 +12,7 @@ import {
   type PlacementRouting,
   PlacementSimulation,
 } from '../../core/index.js';
+import { seededRandom } from '../../base/environment/random.js';
 import { readTrace, type TraceRequest } from '../load/trace.js';
 
 /** Requests between two checks of whether the program must end. */
@@ -29,6 +30,9 @@ export interface SimTraceOptions {
   readonly quarantineMs: number;
   /** Share (0 to 1) of conversation ends that callers report with the hint `closed`. */
   readonly endsTold: number;
+  /** Share (0 to 1) of requests of which callers tell when the conversation goes on, and of those that tell it wrongly. */
+  readonly returnsTold: number;
+  readonly toldWrong: number;
   readonly intervalS: number;
   /** Number of requests from the trace's start; undefined: all. */
   readonly requests?: number;
@@ -105,7 +109,8 @@ export async function runSimTrace(
   const progress = context.progress();
   try {
     progress.update('reading the trace');
-    const requests = withEndsTold(await readRequests(trace, options.requests, context), options.endsTold);
+    const asked = await readRequests(trace, options.requests, context);
+    const requests = withReturnsTold(withEndsTold(asked, options.endsTold), options);
     const bounds = new PlacementBounds(requests);
     const rate = (hits: number) => (bounds.pagesAsked === 0 ? 0 : rounded(hits / bounds.pagesAsked));
     const shapes = shapesOf(options);
@@ -280,5 +285,30 @@ export function withEndsTold(requests: readonly PlacementRequest[], share: numbe
     const isTold = Math.floor((ends + 1) * share) > Math.floor(ends * share);
     ends++;
     return isTold ? { ...request, hint: 'closed' } : request;
+  });
+}
+
+/**
+ * Adds to a share of the requests when their last full page is asked for again, or that it never is; a share of these
+ * have what belongs to another request.
+ */
+export function withReturnsTold(
+  requests: readonly PlacementRequest[],
+  { returnsTold, toldWrong }: Pick<SimTraceOptions, 'returnsTold' | 'toldWrong'>,
+): PlacementRequest[] {
+  if (returnsTold === 0) return [...requests];
+  const random = seededRandom(1);
+  const share = () => random.u32() / 2 ** 32;
+  const nextUses = new Map<number, number>();
+  const returns = new Array<number>(requests.length);
+  for (let i = requests.length - 1; i >= 0; i--) {
+    const { timestampMs, hashIds } = requests[i] as PlacementRequest;
+    returns[i] = (nextUses.get(hashIds.at(-2) ?? (hashIds[0] as number)) ?? Number.POSITIVE_INFINITY) - timestampMs;
+    for (const id of hashIds) nextUses.set(id, timestampMs);
+  }
+  return requests.map((request, i) => {
+    if (share() >= returnsTold) return request;
+    const of = share() < toldWrong ? random.u32() % requests.length : i;
+    return { ...request, returnsInMs: returns[of] };
   });
 }

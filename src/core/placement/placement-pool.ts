@@ -98,6 +98,11 @@ export class PlacementPool {
     return { placed, evicted, evictions, refused };
   }
 
+  /** Notes when pages will be asked for; see `PoolAllocator.expectBatch`. */
+  expect(keys: readonly string[], inMs: number, nowMs: number): void {
+    this.#allocator.expectBatch(keys, inMs, nowMs);
+  }
+
   /** Removes pages that another node has, too. */
   drop(keys: readonly string[], nowMs: number): void {
     this.#allocator.removeBatch(keys, nowMs);

@@ -19,6 +19,11 @@ export interface PlacementRequest {
    * Hint that the caller gives with every read and write; the policy `yield` learns its meaning. Default: 0, no hint.
    */
   readonly hint?: RequestHint | undefined;
+  /**
+   * Milliseconds after which the caller expects to ask for these pages again; Infinity: never. Default: not told. The
+   * policy `yield` evicts those first that are expected last.
+   */
+  readonly returnsInMs?: number | undefined;
 }
 
 /** The outcome of one request. */
@@ -93,7 +98,7 @@ export class PlacementSimulation {
   }
 
   /** Serves the next request. Throws `ArgumentError` for an invalid time, id or hint before anything changes. */
-  request({ timestampMs, hashIds, session, hint = 0 }: PlacementRequest): PlacementOutcome {
+  request({ timestampMs, hashIds, session, hint = 0, returnsInMs }: PlacementRequest): PlacementOutcome {
     if (!Number.isFinite(timestampMs)) {
       throw new ArgumentError(`timestampMs must be a finite number, got ${shown(timestampMs)}`);
     }
@@ -107,6 +112,7 @@ export class PlacementSimulation {
     const prefixHits = this.#prefixHits(keys);
     const remoteHits = this.#read(node, keys.slice(0, prefixHits), hint);
     this.#set(node, keys.slice(prefixHits), hint);
+    if (returnsInMs !== undefined) for (const pool of this.#pools) pool.expect(keys, returnsInMs, nowMs);
     const counts = this.#series.at(nowMs);
     counts.requests++;
     counts.pagesAsked += keys.length;

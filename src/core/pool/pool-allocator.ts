@@ -258,6 +258,19 @@ export class PoolAllocator {
   }
 
   /**
+   * Notes that existing pages, in the order of a prefix, will be asked for in so many milliseconds; Infinity: never
+   * again. With the policy `yield` those go first that are expected last; pinned pages, and other policies, stay as
+   * they are. It ends when a page is used, or its time has come.
+   */
+  expectBatch(keys: Keys, inMs: number, nowMs: number): void {
+    const handle = this.open();
+    checkTime(nowMs);
+    const area = this.core.area;
+    area.writeDigests(keys, 0);
+    this.core.exports.poolExpectBatch(handle, area.hashes, area.count, nowMs, inMs);
+  }
+
+  /**
    * Moves existing pages to a tenant, each in turn as its newest normal page. The tenant may then be above its maximum.
    */
   giveBatch(keys: Keys, tenant: number): void {
