@@ -9,9 +9,11 @@ const NOTHING: u32 = 0;
 const NEVER: u32 = 1;
 const FIRST: u32 = 2;
 const BUCKETS: u32 = 254;
+/** How far ahead pages can be expected, in buckets. */
+const AHEAD_MAX: i64 = BUCKETS - 1;
 
 /**
- * The pages of which callers have said when they will be asked for again, in buckets of that time, up to 35 minutes
+ * The pages of which callers have said when they will be asked for again, in buckets of that time, up to 34 minutes
  * ahead. In each bucket, what was put there first is evicted first.
  */
 @unmanaged
@@ -62,6 +64,12 @@ export class Awaited {
     this.count--;
   }
 
+  /** A page of those that are awaited, or NONE. */
+  any(): u32 {
+    const ended = this.ended();
+    return ended == NONE ? this.last() : ended;
+  }
+
   /** A page whose time has come, or NONE; it stays until `remove`. */
   overdue(nowMs: f64): u32 {
     if (this.count == this.list(NEVER).count) {
@@ -100,7 +108,7 @@ export class Awaited {
   /** Writes all slots as u32, in the order of eviction; returns the address after the last. */
   writeOrder(out: usize): usize {
     out = this.write(NEVER, out);
-    for (let bucket = this.present + BUCKETS - 1; bucket > this.present; bucket--) out = this.write(place(bucket), out);
+    for (let bucket = this.present + AHEAD_MAX; bucket > this.present; bucket--) out = this.write(place(bucket), out);
     return out;
   }
 
@@ -127,7 +135,7 @@ export class Awaited {
   private expectedAt(nowMs: f64, inMs: f64): u32 {
     if (inMs == Infinity) return NEVER;
     // The bucket of now is behind while pages of earlier ones are still to be taken.
-    const bucket = min(bucketOf(nowMs + inMs), this.present + BUCKETS - 1);
+    const bucket = min(bucketOf(nowMs + inMs), this.present + AHEAD_MAX);
     if (bucket <= bucketOf(nowMs) || bucket <= this.present) return NOTHING;
     this.latest = max(this.latest, bucket);
     return place(bucket);

@@ -1,9 +1,14 @@
 import { TICKS_PER_TURNOVER } from './yield-pace';
 
 const TURNOVER: u32 = <u32>TICKS_PER_TURNOVER;
-/** Shortest and longest time, in ticks, for which the pool is evicted like LRU before it is judged again. */
-const LRU_TICKS_MIN: u32 = 32 * TURNOVER;
-const LRU_TICKS_MAX: u32 = 512 * TURNOVER;
+/** What decides which page is evicted: learned values and what callers expect, learned values, or the last use. */
+export const EXPECTATIONS: u32 = 0;
+export const VALUES: u32 = 1;
+export const LAST_USE: u32 = 2;
+
+/** Shortest and longest time, in ticks, for which something else decides before expectations are on trial again. */
+const REST_TICKS_MIN: u32 = 32 * TURNOVER;
+const REST_TICKS_MAX: u32 = 512 * TURNOVER;
 /** Ticks before a trial is judged, and before its hits count: at first the pool has what LRU left. */
 const TRIAL_TICKS: u32 = 6 * TURNOVER;
 const WARMING_TICKS: u32 = 2 * TURNOVER;
@@ -12,16 +17,19 @@ const WARMING_TICKS: u32 = 2 * TURNOVER;
 const DEVIATIONS: i64 = 2;
 
 /**
- * Judges whether a pool does better by its own values or like LRU. While values decide, each request's hits are
- * counted beside those that LRU would have had; where these are more, and not by chance, LRU decides for a while, and
- * then values are on trial again. Only hits in a row from a request's first page count.
+ * Judges what is to decide which page is evicted. Each request's hits are counted beside those that LRU would have had.
+ * Where these are more, and not by chance, what callers expect is ignored for a while, or, if it was not what decided,
+ * learned values are, too; then both are on trial again. Only hits in a row from a request's first page count.
  */
 @unmanaged
 export class Duel {
-  isLru: bool;
-  /** Tick at which the present phase began, and for how long LRU decides the next time. */
+  /** What decides now. */
+  decides: u32;
+  /** Whether callers have expected anything since it does. */
+  hasExpectations: bool;
+  /** Tick at which it began to decide, and for how long what has lost rests the next time. */
   private sinceTick: u32;
-  private lruTicks: u32;
+  private restTicks: u32;
   /** What requests would have hit more with LRU, in units. */
   private lead: i64;
   /** Number of requests that would have hit more with LRU, and of those that would have hit less. */
@@ -33,9 +41,10 @@ export class Duel {
   private isLruWhole: bool;
 
   constructor(tick: u32) {
-    this.isLru = false;
+    this.decides = EXPECTATIONS;
+    this.hasExpectations = false;
     this.sinceTick = tick;
-    this.lruTicks = LRU_TICKS_MIN;
+    this.restTicks = REST_TICKS_MIN;
     this.lead = 0;
     this.better = 0;
     this.worse = 0;
@@ -61,24 +70,20 @@ export class Duel {
     if (this.isOwnWhole != this.isLruWhole) this.leadOfRequest += this.isLruWhole ? <i64>units : -<i64>units;
   }
 
-  /** Judges; returns whether another side decides now. */
+  /** Judges; returns whether something else decides from now on. */
   judge(tick: u32): bool {
     const ticks = tick - this.sinceTick;
-    if (this.isLru) {
-      if (ticks < this.lruTicks) return false;
-      this.decide(false, tick);
-      return true;
-    }
+    if (this.decides != EXPECTATIONS && ticks >= this.restTicks) return this.decide(EXPECTATIONS, tick);
+    if (this.decides == LAST_USE) return false;
     if (ticks < WARMING_TICKS) this.forget();
     if (ticks < TRIAL_TICKS) return false;
     if (this.isBehind()) {
-      this.decide(true, tick);
-      this.lruTicks = min(LRU_TICKS_MAX, this.lruTicks * 2);
-      return true;
+      this.restTicks = min(REST_TICKS_MAX, this.restTicks * 2);
+      return this.decide(this.decides == EXPECTATIONS && this.hasExpectations ? VALUES : LAST_USE, tick);
     }
-    if (ticks < TRIAL_TICKS * 8) return false;
-    // Values have won.
-    this.lruTicks = LRU_TICKS_MIN;
+    if (this.decides == VALUES || ticks < TRIAL_TICKS * 8) return false;
+    // It has stood the trial. What it is judged by next is half as old.
+    this.restTicks = REST_TICKS_MIN;
     this.lead /= 2;
     this.better >>= 1;
     this.worse >>= 1;
@@ -90,10 +95,12 @@ export class Duel {
     heap.free(changetype<usize>(this));
   }
 
-  private decide(isLru: bool, tick: u32): void {
-    this.isLru = isLru;
+  private decide(what: u32, tick: u32): bool {
+    this.decides = what;
+    this.hasExpectations = false;
     this.sinceTick = tick;
     this.forget();
+    return true;
   }
 
   private forget(): void {

@@ -19,7 +19,7 @@ import { AgedLists, STAGES, stageAt } from './aged-lists';
 import { Awaited, isAwaited } from './awaited';
 import { CallChain } from './call-chain';
 import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
-import { Duel } from './duel';
+import { Duel, EXPECTATIONS, LAST_USE } from './duel';
 import { LruShadow } from './lru-shadow';
 import { PageValues } from './page-values';
 import { GHOSTS_MIN, HALVE_PAGES, HALVE_TICKS, LEARN_PAGES, LEARN_TICKS, REQUEST_TICKS_MAX, TICKS_PER_TURNOVER } from './yield-pace';
@@ -166,7 +166,7 @@ export class Yield {
     // never ends one must not stop the clock.
     // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about
     // to find.
-    if (this.duel.judge(this.tick)) this.victimList = NONE;
+    if (this.duel.judge(this.tick)) this.changeJudge();
     this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
     this.call = (this.call + 1) & CALL_MASK;
     this.hint = about & HINT_MASK;
@@ -288,11 +288,23 @@ export class Yield {
     this.paceMs = nowMs;
   }
 
+  /** Something else decides from now on. Unless expectations do, all awaited pages are in their lists again. */
+  private changeJudge(): void {
+    this.victimList = NONE;
+    if (this.duel.decides == EXPECTATIONS) return;
+    for (let slot = this.awaited.any(); slot != NONE; slot = this.awaited.any()) {
+      this.awaited.remove(slot);
+      this.insertInto(this.listOf(this.slots.at(slot)), slot, NONE);
+    }
+  }
+
   /**
    * Notes that a page in the order will be asked for in so many milliseconds; Infinity: never again. `newer`: the page
    * before it in its request, or NONE.
    */
   expect(slot: u32, inMs: f64, newer: u32): void {
+    this.duel.hasExpectations = true;
+    if (this.duel.decides != EXPECTATIONS) return;
     const at = this.slots.at(slot);
     this.unlink(this.listOf(at), slot);
     if (!this.awaited.insert(slot, this.nowMs, inMs, newer)) this.insertInto(this.listOf(at), slot, NONE);
@@ -559,7 +571,6 @@ export class Yield {
   private isLater(other: u32): bool {
     if (this.msPerTick == 0) return false;
     const ticks = this.awaited.msUntilLast() / this.msPerTick;
-    if (this.duel.isLru) return ticks > <f64>this.ageOfHead(this.victimList);
     return ticks * QUARTER_TICKS * <f64>this.values.value(this.victimList) > VALUE_ONE;
   }
 
@@ -576,7 +587,7 @@ export class Yield {
    * waited longest. Where nothing is learned that tells pages apart, that is the least recently used one.
    */
   private leastList(): u32 {
-    if (this.duel.isLru) return this.oldestList();
+    if (this.duel.decides == LAST_USE) return this.oldestList();
     const least = this.values.least();
     if (least == NONE) return NONE;
     const limit = this.values.value(least) * 8;
