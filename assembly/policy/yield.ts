@@ -166,7 +166,6 @@ export class Yield {
     // never ends one must not stop the clock.
     // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about
     // to find.
-    if (this.duel.judge(this.tick)) this.changeJudge();
     this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
     this.call = (this.call + 1) & CALL_MASK;
     this.hint = about & HINT_MASK;
@@ -179,6 +178,7 @@ export class Yield {
     this.isTold = isTold;
     const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
     if (!isContinued || this.waitingUnits >= this.tickUnits * REQUEST_TICKS_MAX) this.advance();
+    if (this.duel.judge(this.tick)) this.changeJudge();
     this.mayRepeat = isContinued && !isTold;
     this.chain.note(this.call, isContinued ? this.previousCall : this.call);
     this.chain.setRequest(this.call, request);
@@ -198,8 +198,10 @@ export class Yield {
   recall(slot: u32): u32 {
     const at = this.slots.at(slot);
     const hits = slotClassOf(at) >> 3;
-    this.shadow.leave(slotFrequency(at), this.unitsOf(at));
-    if (this.isRepeated(at)) return hits;
+    if (this.isRepeated(at)) {
+      this.shadow.leave(slotFrequency(at), this.unitsOf(at));
+      return hits;
+    }
     this.checkRepeat(at);
     this.countKnown(at);
     this.values.countHit(this.listOf(at));
@@ -219,7 +221,6 @@ export class Yield {
     if (this.isRepeated(at)) return;
     this.checkRepeat(at);
     this.countKnown(at);
-    this.shadow.leave(slotFrequency(at), this.unitsOf(at));
     const list = this.listOf(at);
     this.values.countHit(list);
     const isPinned = slotPins(at) > 0;
@@ -499,10 +500,13 @@ export class Yield {
     this.shadow.enter(this.tick, this.unitsOf(at));
   }
 
-  /** Counts the request's next page, which is here or a ghost. */
+  /** Counts the request's next page, which is here or a ghost, before it is stamped anew. */
   @inline
   private countKnown(at: usize): void {
-    this.duel.count(this.unitsOf(at), slotStatus(at) == LIVE, this.shadow.holds(slotFrequency(at)));
+    const units = this.unitsOf(at);
+    const tick = slotFrequency(at);
+    this.duel.count(units, slotStatus(at) == LIVE, this.shadow.holds(tick));
+    this.shadow.leave(tick, units);
   }
 
   @inline

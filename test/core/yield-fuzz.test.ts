@@ -1,5 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
+import { type RandomSource, seededRandom } from '../../src/base/environment/random.js';
 import {
   type PagePriority,
   PoolAllocator,
@@ -17,6 +18,7 @@ const REQUESTS_A_RUN = 400;
 const RUNS = Math.ceil(REQUESTS / REQUESTS_A_RUN / BINARIES.length);
 const PAGE_BYTES = 100;
 const PRIORITIES: readonly PagePriority[] = ['normal', 'normal', 'low', 'high'];
+const WAITS_MS = [5_000, 20_000, 200_000, Number.POSITIVE_INFINITY];
 const HINTS: readonly RequestHint[] = [0, 0, 0, 'open', 'closed', 3];
 
 /** A pool of so many pages of one size, so that the model needs no allocator: both must decide alike at every step. */
@@ -27,6 +29,9 @@ class Pair {
   private readonly pins = new Map<string, number>();
   private readonly pages = new Set<string>();
   evictions = 0;
+  /** Requests of each agent. */
+  readonly turns: number[] = [];
+  private nowMs = 0;
 
   constructor(
     private readonly capacity: number,
@@ -44,7 +49,7 @@ class Pair {
     this.model.begin(keys.length, request, true);
     for (const key of keys) this.publishOne(key, evicted, request.priority);
     this.model.end();
-    const found = this.pool.publishBatch(keys, PAGE_BYTES, 0, request);
+    const found = this.pool.publishBatch(keys, PAGE_BYTES, this.nowMs, request);
     same(found.evicted.join(), evicted.join(), 'evicted');
     this.evictions += evicted.length;
   }
@@ -95,9 +100,27 @@ class Pair {
     this.pool.setPriorityBatch(keys, priority);
   }
 
+  expect(keys: readonly string[], inMs: number): void {
+    let newer: string | undefined;
+    for (const key of keys) {
+      if (!this.pages.has(key)) continue;
+      if (!this.pins.has(key)) {
+        this.model.tellTime(this.nowMs);
+        this.model.expect(key, inMs, newer);
+      }
+      newer = key;
+    }
+    this.pool.expectBatch(keys, inMs, this.nowMs);
+  }
+
+  pass(ms: number): void {
+    this.nowMs += ms;
+  }
+
   evictNext(): void {
+    this.model.tellTime(this.nowMs);
     const victim = this.model.victim();
-    same(this.pool.evictNext(), victim ?? null, 'evicted next');
+    same(this.pool.evictNext(this.nowMs), victim ?? null, 'evicted next');
     if (victim !== undefined) this.drop(victim);
   }
 
@@ -112,6 +135,7 @@ class Pair {
     const known = this.model.recall(key);
     if (this.pages.delete(key)) this.model.remove(key);
     if (this.pages.size === this.capacity) {
+      this.model.tellTime(this.nowMs);
       const victim = this.model.victim();
       if (victim === undefined) return;
       evicted.push(victim);
@@ -132,6 +156,19 @@ class Pair {
 
   get halvings(): number {
     return this.normal.halvings;
+  }
+
+  prefixOf(keys: readonly string[]): number {
+    const gap = keys.findIndex((key) => !this.pages.has(key));
+    return gap < 0 ? keys.length : gap;
+  }
+
+  get rivals(): ReadonlySet<string> {
+    return this.normal.rivals;
+  }
+
+  get awaitedEvictions(): number {
+    return this.normal.awaitedEvictions;
   }
 
   get demoted(): number {
@@ -165,6 +202,7 @@ function step(pair: Pair, word: number): void {
   // A key twice in a call, now and then.
   if (kind === 1) keys.push(keys[0] as string);
   const key = keys[0] as string;
+  pair.pass((word >>> 22) & 1023);
   const priority = pair.hasPriorities ? (PRIORITIES[(word >>> 24) & 3] as PagePriority) : 'normal';
   if (kind < 6) {
     const free = keys.filter((one) => !pair.isPinned(one));
@@ -175,7 +213,8 @@ function step(pair: Pair, word: number): void {
   else if (kind < 13) pair.unpin(key);
   else if (kind === 13) pair.remove(key);
   else if (kind === 14 && pair.hasPriorities && ((word >>> 26) & 1) === 0) pair.setPriority(keys, priority);
-  else if (kind === 14) pair.renew(keys);
+  else if (kind === 14 && ((word >>> 27) & 1) === 0) pair.renew(keys);
+  else if (kind === 14) pair.expect(keys, WAITS_MS[(word >>> 28) & 3] as number);
   else pair.evictNext();
 }
 
@@ -188,7 +227,7 @@ for (const name of BINARIES) {
   test(`pool: yield decides as the naive model over random requests (${name})`, (t) => {
     const core = freshCore(name);
     const words = fc.array(fc.nat({ max: 2 ** 30 - 1 }), { minLength: 50, maxLength: 2 * REQUESTS_A_RUN, size: 'max' });
-    const sum = { steps: 0, evictions: 0, demoted: 0 };
+    const sum = { steps: 0, evictions: 0, demoted: 0, awaited: 0 };
     const capacities = fc.constantFrom(1, 7, 30, 100, 200);
     const property = fc.property(capacities, words, fc.boolean(), (capacity, steps, hasPriorities) => {
       const pair = new Pair(capacity, core, hasPriorities);
@@ -201,6 +240,7 @@ for (const name of BINARIES) {
         sum.steps += steps.length;
         sum.evictions += pair.evictions;
         sum.demoted += pair.demoted;
+        sum.awaited += pair.awaitedEvictions;
       } finally {
         pair.pool.free();
       }
@@ -210,6 +250,7 @@ for (const name of BINARIES) {
     t.log(JSON.stringify(sum));
     t.true(sum.demoted > RUNS, 'high pages become too many');
     t.true(sum.evictions > sum.steps, 'the steps reach what they are there for');
+    t.true(sum.awaited > RUNS, 'awaited pages are evicted');
   });
 
   test(`pool: yield decides as the naive model when old counts are halved (${name})`, (t) => {
@@ -220,6 +261,18 @@ for (const name of BINARIES) {
     t.true(pair.halvings > 0);
   });
 
+  test(`pool: yield decides as the naive model where LRU does better, whatever callers expect (${name})`, (t) => {
+    const pair = new Pair(400, freshCore(name));
+    const random = seededRandom(1);
+    for (let i = 0; i < 1500; i++) {
+      work(pair, random, i < 700);
+      if (i % 300 === 0) pair.check();
+    }
+    pair.check();
+    t.log([...pair.rivals].join());
+    t.deepEqual([...pair.rivals], ['values', 'last use', 'expectations'], 'what decides, one after the other');
+  });
+
   test(`pool: yield decides as the naive model when ghosts expire (${name})`, (t) => {
     const pair = new Pair(1500, freshCore(name));
     // Some conversations go on after so long that their ghosts may have expired.
@@ -227,6 +280,21 @@ for (const name of BINARIES) {
     pair.check();
     t.true(pair.expired > 1000, `${pair.expired} ghosts expired`);
   });
+}
+
+/** A request of one of 8 agents, whose sessions of 40 requests grow. Misled: half of them are told to be the last. */
+function work(pair: Pair, random: RandomSource, isMisled: boolean): void {
+  const agent = random.u32() % 8;
+  const turn = pair.turns[agent] ?? 0;
+  pair.turns[agent] = turn + 1;
+  const session = `a${agent}.${Math.floor(turn / 40)}`;
+  const keys = Array.from({ length: 10 + 4 * (turn % 40) }, (_, j) => `${session}.${j}`);
+  const caller = agent;
+  const prefix = pair.prefixOf(keys);
+  if (prefix > 0) pair.read(keys.slice(0, prefix), { caller }, false);
+  if (prefix < keys.length) pair.publish(keys.slice(prefix), { caller });
+  if (isMisled && random.u32() % 2 === 0) pair.expect(keys, Number.POSITIVE_INFINITY);
+  pair.pass(1000);
 }
 
 /** The first of three requests of a conversation, or a later one of a conversation that began so much earlier. */

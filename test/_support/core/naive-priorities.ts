@@ -24,6 +24,10 @@ export interface Order {
   evict(key: string): void;
   victim(): string | undefined;
   keys(): string[];
+  /** Notes the time; default: it does not matter. */
+  tellTime?(nowMs: number): void;
+  /** Notes that an unpinned page is expected in so many milliseconds; default: it does not matter. */
+  expect?(key: string, inMs: number, newer: string | undefined): void;
 }
 
 interface Page {
@@ -107,6 +111,14 @@ export class NaivePriorities implements Order {
     if (this.listOf(key) !== undefined) this.unlist(key);
     else this.normal.evict(key);
     this.pages.delete(key);
+  }
+
+  tellTime(nowMs: number): void {
+    this.normal.tellTime?.(nowMs);
+  }
+
+  expect(key: string, inMs: number, newer: string | undefined): void {
+    if (this.listOf(key) === undefined && !this.page(key).isPinned) this.normal.expect?.(key, inMs, newer);
   }
 
   victim(): string | undefined {

@@ -5,9 +5,22 @@ const CLASSES = 24;
 const LISTS = CLASSES * STAGES;
 const ONE = 2 ** 16;
 const GHOSTS_MIN = 16_384;
+const BUCKET_MS = 8192;
+const TURNOVER = 64;
+/** Makes buckets of ticks begin where those of the core do, whose clock starts before a wrap. */
+const TICKS_BEFORE = 2 ** 15;
+const REST_TICKS_MIN = 32 * TURNOVER;
+const REST_TICKS_MAX = 512 * TURNOVER;
+const TRIAL_TICKS = 6 * TURNOVER;
+const WARMING_TICKS = 2 * TURNOVER;
 const HINTS = { open: 1, closed: 2, 0: 0, 1: 1, 2: 2, 3: 3 } as const;
 
+/** What decides, in the order in which it is on trial. */
+type Decides = 'expectations' | 'values' | 'last use';
+
 interface Entry {
+  /** Bucket of the time at which the page is expected; Infinity: never again; undefined: nothing is expected. */
+  expected?: number | undefined;
   hits: number;
   isLast: boolean;
   hint: number;
@@ -48,6 +61,9 @@ export class NaiveYield {
   /** Number of ghosts removed for younger ones; the number of times that old counts were halved follows. */
   expired = 0;
   halvings = 0;
+  /** Number of awaited pages that were evicted, and all that has ever decided. */
+  awaitedEvictions = 0;
+  readonly rivals = new Set<Decides>();
   private readonly entries = new Map<string, Entry>();
   private readonly pages: string[][] = Array.from({ length: LISTS }, () => []);
   private readonly pinned = new Set<Entry>();
@@ -58,6 +74,7 @@ export class NaiveYield {
   private ranked: number[] = [];
   private readonly callers = new Map<number, Caller>();
   private readonly tickUnits: number;
+  private readonly capacityUnits: number;
   private tick = 1;
   private waitingUnits = 0;
   private requests = 0;
@@ -75,12 +92,31 @@ export class NaiveYield {
   private previous: string | undefined;
   private previousCall = 0;
   private unpinned: { key: string; call: number } | undefined;
+  /** Awaited pages by bucket, first to go first. */
+  private readonly awaited = new Map<number, string[]>();
+  private nowMs = 0;
+  private present = 0;
+  private pace = { tick: 0, ms: 0, msPerTick: 0 };
+  /** Units by bucket of the last use, of what LRU would have. */
+  private readonly usedAt = new Map<number, number>();
+  private oldestUsed = 0;
+  decides: Decides = 'expectations';
+  private hasExpectations = false;
+  private since = 1;
+  private restTicks = REST_TICKS_MIN;
+  private duel = { lead: 0, better: 0, worse: 0 };
+  private lead = 0;
+  private isOwnWhole = true;
+  private isLruWhole = true;
 
   constructor(
     capacityBytes: number,
     private readonly unitBytes: number,
   ) {
-    this.tickUnits = Math.max(1, Math.floor(capacityBytes / unitBytes / 64));
+    this.capacityUnits = Math.floor(capacityBytes / unitBytes);
+    this.tickUnits = Math.max(1, Math.floor(this.capacityUnits / 64));
+    this.oldestUsed = Math.floor((this.tick + TICKS_BEFORE) / 4);
+    this.usedAt.set(this.oldestUsed, 0);
     this.learn();
   }
 
@@ -89,7 +125,12 @@ export class NaiveYield {
     { hint = 0, caller = 0, continues, endsElsewhere = false }: RequestOptions,
     isWrite: boolean,
   ): void {
-    if (continues !== true || this.waitingUnits >= 1024 * this.tickUnits) this.advance();
+    const before = this.callers.get(caller % 64) ?? newCaller();
+    const isSlice =
+      before.isWrite === isWrite ? before.keys >= before.longest[isWrite ? 1 : 0] : isWrite;
+    const isContinued = continues ?? (before.last !== undefined && isSlice);
+    if (!isContinued || this.waitingUnits >= 1024 * this.tickUnits) this.advance();
+    this.judge();
     this.ghostsMax = Math.max(this.ghostsMax, keys, count(this.pages) + GHOSTS_MIN);
     this.call++;
     this.hint = HINTS[hint];
@@ -101,8 +142,6 @@ export class NaiveYield {
     this.previousCall = state.lastCall;
     if (!this.isPrevious('page', 'pinned', 'ghost')) this.previous = undefined;
     const longest = state.longest[isWrite ? 1 : 0];
-    const isSlice = state.isWrite === isWrite ? state.keys >= longest : isWrite;
-    const isContinued = continues ?? (state.last !== undefined && isSlice);
     this.mayRepeat = isContinued && continues === undefined;
     this.isTold = continues === true;
     this.goesOnWith.set(this.call, isContinued ? this.previousCall : this.call);
@@ -120,11 +159,15 @@ export class NaiveYield {
   recall(key: string): number {
     const entry = this.entries.get(key);
     if (entry === undefined) return 0;
-    if (this.isRepeated(entry)) return entry.hits;
+    if (this.isRepeated(entry)) {
+      this.leave(entry);
+      return entry.hits;
+    }
     return this.hit(entry);
   }
 
   insert(key: string, bytes: number, hits: number): void {
+    if (hits === 0) this.countPage(0, false, false);
     const old = this.entries.get(key);
     if (old !== undefined) this.unlink(key);
     const entry = this.newEntry(bytes, hits);
@@ -139,6 +182,7 @@ export class NaiveYield {
     this.waitingUnits += entry.units;
     this.advance();
     entry.tick = this.tick;
+    this.enter(entry);
     this.entries.set(key, entry);
     this.link(key, undefined);
   }
@@ -160,7 +204,9 @@ export class NaiveYield {
     this.waitingUnits += entry.units;
     this.advance();
     this.unlink(key);
+    this.leave(entry);
     Object.assign(entry, { stage: 0, tick: this.tick });
+    this.enter(entry);
     if (entry.state === 'page') this.link(key, undefined);
   }
 
@@ -173,7 +219,9 @@ export class NaiveYield {
 
   restore(key: string): void {
     const entry = this.entry(key);
+    this.leave(entry);
     Object.assign(entry, { state: 'page', stage: 0, tick: this.tick });
+    this.enter(entry);
     this.pinned.delete(entry);
     const last = this.unpinned;
     const isThere = last !== undefined && this.entries.get(last.key)?.call === last.call;
@@ -194,6 +242,7 @@ export class NaiveYield {
 
   evict(key: string): void {
     const entry = this.entry(key);
+    if (entry.expected !== undefined) this.awaitedEvictions++;
     this.unlink(key);
     entry.state = 'ghost';
     at(this.ghosts, listOf(entry)).push(key);
@@ -201,15 +250,154 @@ export class NaiveYield {
   }
 
   victim(): string | undefined {
+    const ended = this.awaited.get(Number.POSITIVE_INFINITY)?.[0];
+    if (ended !== undefined) return ended;
+    const last = Math.max(...[...this.awaited].filter(([, keys]) => keys.length > 0).map(([bucket]) => bucket));
+    const other = this.victimOfLists();
+    if (!Number.isFinite(last)) return other;
+    if (other !== undefined && !this.isLater(last, other)) return other;
+    return this.awaited.get(last)?.[0];
+  }
+
+  keys(): string[] {
+    const awaited = [...this.awaited].sort(([a], [b]) => b - a).flatMap(([, keys]) => keys);
+    return [...awaited, ...this.ranked.flatMap((list) => at(this.pages, list))];
+  }
+
+  tellTime(nowMs: number): void {
+    if (nowMs === this.nowMs) return;
+    this.nowMs = nowMs;
+    this.present = Math.floor(nowMs / BUCKET_MS);
+    for (const bucket of [...this.awaited.keys()].sort((a, b) => a - b)) {
+      if (bucket > this.present) continue;
+      for (const key of [...ofMap(this.awaited, bucket)]) this.putBack(key);
+    }
+    const ticks = this.tick - this.pace.tick;
+    if (ticks < 16 || nowMs <= this.pace.ms) return;
+    const pace = (nowMs - this.pace.ms) / ticks;
+    const { msPerTick } = this.pace;
+    const known = this.pace.ms > 0;
+    this.pace = { tick: this.tick, ms: nowMs, msPerTick: !known ? 0 : msPerTick === 0 ? pace : (msPerTick + pace) / 2 };
+  }
+
+  expect(key: string, inMs: number, newer: string | undefined): void {
+    this.hasExpectations = true;
+    const entry = this.entry(key);
+    if (this.decides !== 'expectations' || entry.state !== 'page') return;
+    this.unlink(key);
+    const inBuckets = Math.min(Math.floor((this.nowMs + inMs) / BUCKET_MS), this.present + 253);
+    const bucket = inMs === Number.POSITIVE_INFINITY ? inMs : inBuckets;
+    if (bucket <= this.present) {
+      at(this.pages, listOf(entry)).push(key);
+      return;
+    }
+    entry.expected = bucket;
+    const keys = this.awaited.get(bucket) ?? [];
+    this.awaited.set(bucket, keys);
+    const index = newer === undefined ? -1 : keys.indexOf(newer);
+    keys.splice(index < 0 ? keys.length : index, 0, key);
+  }
+
+  private victimOfLists(): string | undefined {
     const filled = this.ranked.filter((list) => at(this.pages, list).length > 0);
+    if (this.decides === 'last use') return this.leastRecent(filled);
     const limit = 8 * at(this.values, filled[0] ?? 0);
     const heads = filled.filter((list) => 7 * at(this.values, list) <= limit).map((list) => at(this.pages, list)[0]);
     const oldest = Math.min(...heads.map((key) => this.entry(key as string).tick));
     return heads.find((key) => this.entry(key as string).tick === oldest);
   }
 
-  keys(): string[] {
-    return this.ranked.flatMap((list) => at(this.pages, list));
+  /** The page used longest ago; of one age, last pages of requests first, then those with fewest hits. */
+  private leastRecent(filled: readonly number[]): string | undefined {
+    const oldest = Math.max(...filled.map((list) => list % STAGES));
+    const heads = filled.filter((list) => list % STAGES === oldest).map((list) => at(this.pages, list)[0] as string);
+    const rank = (key: string): number => {
+      const { isLast, hits, hint } = this.entry(key);
+      return (isLast ? 0 : 24) + hits * 8 + hint;
+    };
+    return heads.sort((a, b) => this.entry(a).tick - this.entry(b).tick || rank(a) - rank(b))[0];
+  }
+
+  private isLater(bucket: number, other: string): boolean {
+    if (this.pace.msPerTick === 0) return false;
+    const ticks = ((bucket - this.present) * BUCKET_MS) / this.pace.msPerTick;
+    return ticks * 4 * at(this.values, listOf(this.entry(other))) > 2 ** 32;
+  }
+
+  private putBack(key: string): void {
+    this.unlink(key);
+    at(this.pages, listOf(this.entry(key))).push(key);
+  }
+
+  private judge(): void {
+    const ticks = this.tick - this.since;
+    if (this.decides !== 'expectations' && ticks >= this.restTicks) {
+      this.decide('expectations');
+    } else if (this.decides !== 'last use') {
+      if (ticks < WARMING_TICKS) this.duel = { lead: 0, better: 0, worse: 0 };
+      if (ticks >= TRIAL_TICKS) this.judgeTrial(ticks);
+    }
+  }
+
+  private judgeTrial(ticks: number): void {
+    const { lead, better, worse } = this.duel;
+    if (lead > 0 && better > worse && (better - worse) ** 2 > 4 * (better + worse)) {
+      this.restTicks = Math.min(REST_TICKS_MAX, 2 * this.restTicks);
+      this.decide(this.decides === 'expectations' && this.hasExpectations ? 'values' : 'last use');
+    } else if (this.decides === 'expectations' && ticks >= 8 * TRIAL_TICKS) {
+      this.restTicks = REST_TICKS_MIN;
+      this.duel = { lead: Math.trunc(lead / 2), better: half(better), worse: half(worse) };
+      this.since = this.tick - 4 * TRIAL_TICKS;
+    }
+  }
+
+  private decide(what: Decides): void {
+    this.decides = what;
+    this.rivals.add(what);
+    this.hasExpectations = false;
+    this.since = this.tick;
+    this.duel = { lead: 0, better: 0, worse: 0 };
+    if (what === 'expectations') return;
+    const ended = this.awaited.get(Number.POSITIVE_INFINITY) ?? [];
+    const others = [...this.awaited.keys()].filter(Number.isFinite).sort((a, b) => b - a);
+    for (const key of [...ended, ...others.flatMap((bucket) => [...ofMap(this.awaited, bucket)])]) this.putBack(key);
+  }
+
+  private countPage(units: number, isHere: boolean, isInLru: boolean): void {
+    this.isOwnWhole &&= isHere;
+    this.isLruWhole &&= isInLru;
+    if (this.isOwnWhole !== this.isLruWhole) this.lead += this.isLruWhole ? units : -units;
+  }
+
+  /** Space beyond the capacity of what LRU would have: it is taken from the pages used longest ago. */
+  private get excess(): number {
+    const units = [...this.usedAt.values()].reduce((sum, each) => sum + each, 0);
+    return Math.max(0, units - this.capacityUnits);
+  }
+
+  private holds({ tick }: Entry): boolean {
+    const bucket = Math.floor((tick + TICKS_BEFORE) / 4);
+    const units = this.usedAt.get(bucket);
+    return units !== undefined && (bucket !== this.oldestUsed || units > this.excess);
+  }
+
+  private leave({ tick, units }: Entry): void {
+    const bucket = Math.floor((tick + TICKS_BEFORE) / 4);
+    const there = this.usedAt.get(bucket);
+    if (there !== undefined) this.usedAt.set(bucket, Math.max(0, there - units));
+  }
+
+  private enter({ units }: Entry): void {
+    const newest = Math.floor((this.tick + TICKS_BEFORE) / 4);
+    const before = Math.max(...this.usedAt.keys());
+    for (let bucket = before + 1; bucket <= newest; bucket++) {
+      if (bucket - this.oldestUsed > 1023) this.usedAt.delete(this.oldestUsed++);
+      this.usedAt.set(bucket, 0);
+    }
+    this.usedAt.set(newest, ofMap(this.usedAt, newest) + units);
+    while (this.oldestUsed < newest && ofMap(this.usedAt, this.oldestUsed) <= this.excess) {
+      this.usedAt.delete(this.oldestUsed++);
+    }
   }
 
   private entry(key: string): Entry {
@@ -228,6 +416,12 @@ export class NaiveYield {
 
   private beginRequest(): void {
     this.requests++;
+    this.duel.lead += this.lead;
+    if (this.lead > 0) this.duel.better++;
+    else if (this.lead < 0) this.duel.worse++;
+    this.lead = 0;
+    this.isOwnWhole = true;
+    this.isLruWhole = true;
     this.caller.firstCall = this.call;
     this.goesOnWith.set(this.call, this.call);
     if (this.previous !== undefined && this.isPrevious('page', 'pinned')) this.markLast(this.previous);
@@ -255,12 +449,15 @@ export class NaiveYield {
     const isRepeat = this.mayRepeat && entry.call >= this.caller.firstCall;
     this.mayRepeat = false;
     if (isRepeat) this.beginRequest();
+    this.countPage(entry.units, entry.state !== 'ghost', this.holds(entry));
+    this.leave(entry);
     add(this.hits, listOf(entry), 1);
     return Math.min(2, entry.hits + 1);
   }
 
   private note(entry: Entry): void {
     this.mayRepeat = false;
+    this.enter(entry);
     this.waitingUnits += entry.units;
     this.requested++;
     this.learned.pages++;
@@ -274,9 +471,9 @@ export class NaiveYield {
 
   private markLast(key: string): void {
     const entry = this.entry(key);
-    this.unlink(key);
+    if (entry.expected === undefined) this.unlink(key);
     entry.isLast = true;
-    if (entry.state === 'page') this.link(key, undefined);
+    if (entry.state === 'page' && entry.expected === undefined) this.link(key, undefined);
   }
 
   private link(key: string, newer: string | undefined): void {
@@ -290,6 +487,12 @@ export class NaiveYield {
   private unlink(key: string): void {
     const entry = this.entry(key);
     if (entry.state === 'pinned') return;
+    if (entry.expected !== undefined) {
+      const keys = ofMap(this.awaited, entry.expected);
+      keys.splice(keys.indexOf(key), 1);
+      entry.expected = undefined;
+      return;
+    }
     const list = at(entry.state === 'ghost' ? this.ghosts : this.pages, listOf(entry));
     list.splice(list.indexOf(key), 1);
   }
@@ -326,6 +529,10 @@ export class NaiveYield {
 
   private age(list: number): void {
     for (const entry of this.pinned) if (listOf(entry) === list) entry.stage++;
+    for (const key of [...this.awaited.values()].flat()) {
+      const entry = this.entry(key);
+      if (listOf(entry) === list) entry.stage++;
+    }
     for (const lists of [this.pages, this.ghosts]) {
       if (at(lists, list).length === 0) continue;
       const keys = at(lists, list).splice(0);
@@ -411,4 +618,8 @@ function at<T>(values: readonly T[], index: number): T {
 
 function add(values: number[], index: number, by: number): void {
   values[index] = at(values, index) + by;
+}
+
+function ofMap<K, V>(values: ReadonlyMap<K, V>, key: K): V {
+  return values.get(key) as V;
 }
