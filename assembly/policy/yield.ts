@@ -162,8 +162,6 @@ export class Yield {
    */
   begin(keys: u32, about: u32, isWrite: bool, request: u32): void {
     const isTold = (about & CONTINUES) != 0;
-    // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who
-    // never ends one must not stop the clock.
     // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about
     // to find.
     this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
@@ -177,7 +175,10 @@ export class Yield {
     if (!this.isPrevious(LIVE) && !this.isPrevious(GHOST)) this.previous = NONE;
     this.isTold = isTold;
     const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
-    if (!isContinued || this.waitingUnits >= this.tickUnits * REQUEST_TICKS_MAX) this.advance();
+    // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who
+    // never ends one must not stop the clock; nor must requests of one length, which look like slices of one.
+    const ticksMax = isTold ? REQUEST_TICKS_MAX : TICKS_PER_TURNOVER;
+    if (!isContinued || this.waitingUnits >= this.tickUnits * ticksMax) this.advance();
     if (this.duel.judge(this.tick)) this.changeJudge();
     this.mayRepeat = isContinued && !isTold;
     this.chain.note(this.call, isContinued ? this.previousCall : this.call);

@@ -129,7 +129,7 @@ export class NaiveYield {
     const isSlice =
       before.isWrite === isWrite ? before.keys >= before.longest[isWrite ? 1 : 0] : isWrite;
     const isContinued = continues ?? (before.last !== undefined && isSlice);
-    if (!isContinued || this.waitingUnits >= 1024 * this.tickUnits) this.advance();
+    if (!isContinued || this.waitingUnits >= (continues === true ? 1024 : 64) * this.tickUnits) this.advance();
     this.judge();
     this.ghostsMax = Math.max(this.ghostsMax, keys, count(this.pages) + GHOSTS_MIN);
     this.call++;
