@@ -3,27 +3,24 @@ import { NONE, Records } from '../records';
 import {
   GHOST,
   LIVE,
-  NORMAL,
   setSlotFrequency,
   setSlotQueue,
   slotBytes,
   slotFrequency,
   slotPins,
-  slotPriority,
   slotQueue,
   slotStatus,
-  slotTenant,
 } from '../slot';
-import { BEGINS, CALLER_SHIFT, CONTINUES, ENDS_ELSEWHERE, HINT_MASK } from './about';
 import { AgedLists, STAGES, stageAt } from './aged-lists';
 import { Awaited, isAwaited } from './awaited';
-import { CallChain } from './call-chain';
-import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
+import { Calls } from './calls';
 import { Duel, EXPECTATIONS, LAST_USE } from './duel';
+import { Lessons } from './lessons';
 import { LruShadow } from './lru-shadow';
+import { Pace } from './pace';
 import { PageValues } from './page-values';
-import { GHOSTS_MIN, HALVE_PAGES, HALVE_TICKS, LEARN_PAGES, LEARN_TICKS, REQUEST_TICKS_MAX, TICKS_PER_TURNOVER } from './yield-pace';
-import { CLASS_BITS, slotCall, slotClassOf } from './yield-slot';
+import { GHOSTS_MIN, REQUEST_TICKS_MAX, TICKS_PER_TURNOVER } from './yield-pace';
+import { CLASS_BITS, slotClassOf } from './yield-slot';
 
 /** Number of classes; a class is `hits * 8 + isLast * 4 + hint`. */
 const CLASSES: u32 = 24;
@@ -34,13 +31,9 @@ const LAST: u32 = 4;
  * ordinary, and tests cover it. All stages begin at a multiple of their length.
  */
 const TICKS_BEFORE_WRAP: u32 = 1 << (STAGES - 1);
-/** Mask of call numbers, which wrap. */
-/** Ticks over which the pace of the clock is measured. */
-const PACE_TICKS: u32 = 16;
 /** Quarter ticks of a tick, and one hit per quarter tick, as `PageValues` counts. */
 const QUARTER_TICKS: f64 = 4;
 const VALUE_ONE: f64 = 4294967296;
-const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
 
 /**
  * Evicts the page that is expected to yield the fewest hits for the time it stays. A page's class says how many
@@ -57,10 +50,6 @@ const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
 @unmanaged
 export class Yield {
   private slots: Records;
-  /**
-   * Number of the tenant whose order this is: slots of others, which count calls of their own, are none of its pages.
-   */
-  private tenant: u32;
   pages: AgedLists;
   ghosts: AgedLists;
   private values: PageValues;
@@ -68,45 +57,16 @@ export class Yield {
   awaited: Awaited;
   private shadow: LruShadow;
   private duel: Duel;
-  private callers: Callers;
+  private calls: Calls;
   private unitShift: u64;
   private tickUnits: u64;
   /** The current tick, modulo 2^32. */
   private tick: u32;
-  /** The time that was told last, and how long a tick takes; 0: unknown. Measured from `paceTick`, which was at `paceMs`. */
-  private nowMs: f64;
-  private paceTick: u32;
-  private paceMs: f64;
-  private msPerTick: f64;
+  private pace: Pace;
   /** Space of requested pages that the clock has not counted yet. */
   private waitingUnits: u64;
-  /** Number of recent requests. */
-  private requests: u64;
-  /** Pages requested so far; those up to `pagesBefore` are not recent. */
-  private requested: u64;
-  private pagesBefore: u64;
-  /** Pages requested, and the tick, when learning, and halving, was last done. */
-  private learnPages: u64;
-  private learnTick: u32;
-  private halvePages: u64;
-  private halveTick: u32;
+  private lessons: Lessons;
   private ghostsMax: u32;
-  /** The running call, or the last one: number, hint and caller. */
-  private call: u32;
-  private hint: u32;
-  private caller: usize;
-  private endsElsewhere: bool;
-  /** Whether no page was found yet in a call that may prove to begin a request: see {@link checkRepeat}. */
-  private mayRepeat: bool;
-  /** Whether the running call was stated to continue a request. */
-  private isTold: bool;
-  private chain: CallChain;
-  /** The page that came before in the request, or NONE, and the call that had it. */
-  private previous: u32;
-  private previousCall: u32;
-  /** The page that was last returned after an unpin, or NONE, and the call that had it. */
-  private unpinned: u32;
-  private unpinnedCall: u32;
   /**
    * List of the next victim, or NONE if it must be searched for again because lists have lost their oldest page, or
    * were filled, aged or revalued.
@@ -116,41 +76,20 @@ export class Yield {
   /** `unitBytes`: the power of two in multiples of which pages take space. */
   constructor(slots: Records, tenant: u32, capacityBytes: u64, unitBytes: u64) {
     this.slots = slots;
-    this.tenant = tenant;
     this.unitShift = ctz(unitBytes);
     this.pages = new AgedLists(slots, CLASSES);
     this.ghosts = new AgedLists(slots, CLASSES);
     this.values = new PageValues(CLASSES);
-    this.callers = new Callers();
-    this.chain = new CallChain();
+    this.calls = new Calls(slots, tenant);
     this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
     this.tick = 1 - TICKS_BEFORE_WRAP;
     this.awaited = new Awaited(slots);
-    this.nowMs = 0;
-    this.paceTick = 1 - TICKS_BEFORE_WRAP;
-    this.paceMs = 0;
-    this.msPerTick = 0;
+    this.pace = new Pace(1 - TICKS_BEFORE_WRAP);
     this.shadow = new LruShadow(capacityBytes / unitBytes, 1 - TICKS_BEFORE_WRAP);
     this.duel = new Duel(1 - TICKS_BEFORE_WRAP);
     this.waitingUnits = 0;
-    this.requests = 0;
-    this.requested = 0;
-    this.pagesBefore = 0;
-    this.learnPages = 0;
-    this.learnTick = 0 - TICKS_BEFORE_WRAP;
-    this.halvePages = 0;
-    this.halveTick = 0 - TICKS_BEFORE_WRAP;
+    this.lessons = new Lessons(0 - TICKS_BEFORE_WRAP);
     this.ghostsMax = GHOSTS_MIN;
-    this.call = 0;
-    this.hint = 0;
-    this.caller = this.callers.at(0);
-    this.endsElsewhere = false;
-    this.mayRepeat = false;
-    this.isTold = false;
-    this.previous = NONE;
-    this.previousCall = 0;
-    this.unpinned = NONE;
-    this.unpinnedCall = 0;
     this.victimList = NONE;
     this.values.learn(this.pages, this.ghosts, 0);
   }
@@ -161,35 +100,21 @@ export class Yield {
    * request. Above: the caller's number.
    */
   begin(keys: u32, about: u32, isWrite: bool, request: u32): void {
-    const isTold = (about & CONTINUES) != 0;
+    const calls = this.calls;
+    calls.begin(keys, about, isWrite, request);
+    // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who
+    // never ends one must not stop the clock; nor must requests of one length, which look like slices of one.
+    const ticksMax = calls.isTold ? REQUEST_TICKS_MAX : TICKS_PER_TURNOVER;
+    if (!calls.isContinued || this.waitingUnits >= this.tickUnits * ticksMax) this.advance();
+    if (this.duel.judge(this.tick)) this.changeJudge();
     // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about
     // to find.
     this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
-    this.call = (this.call + 1) & CALL_MASK;
-    this.hint = about & HINT_MASK;
-    const caller = this.callers.at(about >> CALLER_SHIFT);
-    this.caller = caller;
-    this.endsElsewhere = (about & ENDS_ELSEWHERE) != 0;
-    this.previous = callerSlot(caller);
-    this.previousCall = callerSlotCall(caller);
-    if (!this.isPrevious(LIVE) && !this.isPrevious(GHOST)) this.previous = NONE;
-    this.isTold = isTold;
-    const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
-    // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who
-    // never ends one must not stop the clock; nor must requests of one length, which look like slices of one.
-    const ticksMax = isTold ? REQUEST_TICKS_MAX : TICKS_PER_TURNOVER;
-    if (!isContinued || this.waitingUnits >= this.tickUnits * ticksMax) this.advance();
-    if (this.duel.judge(this.tick)) this.changeJudge();
-    this.mayRepeat = isContinued && !isTold;
-    this.chain.note(this.call, isContinued ? this.previousCall : this.call);
-    this.chain.setRequest(this.call, request);
-    if (!isContinued) this.beginRequest();
-    noteCall(caller, keys, isWrite);
+    if (!calls.isContinued) this.beginRequest();
   }
 
   end(): void {
-    const isLast = !this.endsElsewhere && (this.isPrevious(LIVE) || this.isPrevious(GHOST));
-    setCallerSlot(this.caller, isLast ? this.previous : NONE, this.previousCall);
+    this.calls.end();
   }
 
   /**
@@ -199,11 +124,11 @@ export class Yield {
   recall(slot: u32): u32 {
     const at = this.slots.at(slot);
     const hits = slotClassOf(at) >> 3;
-    if (this.isRepeated(at)) {
+    if (this.calls.hasHad(at)) {
       this.shadow.leave(slotFrequency(at), this.unitsOf(at));
       return hits;
     }
-    this.checkRepeat(at);
+    if (this.calls.isRepeat(at)) this.beginRequest();
     this.countKnown(at);
     this.values.countHit(this.listOf(at));
     return min(HITS_MAX, hits + 1);
@@ -213,14 +138,14 @@ export class Yield {
   insert(slot: u32, hits: u32): void {
     if (hits == 0) this.duel.count(0, false, false);
     this.place(slot, hits);
-    this.link(slot, this.previous);
-    this.follow(slot);
+    this.link(slot, this.calls.previous);
+    this.calls.follow(slot);
   }
 
   use(slot: u32): void {
     const at = this.slots.at(slot);
-    if (this.isRepeated(at)) return;
-    this.checkRepeat(at);
+    if (this.calls.hasHad(at)) return;
+    if (this.calls.isRepeat(at)) this.beginRequest();
     this.countKnown(at);
     const list = this.listOf(at);
     this.values.countHit(list);
@@ -228,8 +153,8 @@ export class Yield {
     if (!isPinned) this.unlink(list, slot);
     this.place(slot, min(HITS_MAX, (slotClassOf(at) >> 3) + 1));
     if (isPinned) return;
-    this.link(slot, this.previous);
-    this.follow(slot);
+    this.link(slot, this.calls.previous);
+    this.calls.follow(slot);
   }
 
   /**
@@ -240,12 +165,7 @@ export class Yield {
     const at = this.slots.at(slot);
     this.shadow.leave(slotFrequency(at), this.unitsOf(at));
     this.stamp(at);
-    const call = slotCall(at);
-    const last = this.unpinned;
-    const isThere = last != NONE && this.isOf(this.slots.at(last), this.unpinnedCall);
-    this.link(slot, isThere && this.chain.continues(call, this.unpinnedCall) ? last : NONE);
-    this.unpinned = slot;
-    this.unpinnedCall = call;
+    this.link(slot, this.calls.unpin(slot));
   }
 
   /** Adds a page from before a restart: it is the newest one now, and belongs to no request. */
@@ -254,7 +174,7 @@ export class Yield {
     this.waitingUnits += this.unitsOf(at);
     this.advance();
     this.stamp(at);
-    setSlotQueue(at, this.call << CLASS_BITS);
+    setSlotQueue(at, this.calls.current << CLASS_BITS);
     this.link(slot, NONE);
   }
 
@@ -276,28 +196,22 @@ export class Yield {
 
   /** Tells the time, which does not go back. Pages that were expected by now are in their lists again. */
   tellTime(nowMs: f64): void {
-    if (nowMs == this.nowMs) return;
-    this.nowMs = nowMs;
-    for (let slot = this.awaited.overdue(nowMs); slot != NONE; slot = this.awaited.overdue(nowMs)) {
-      this.awaited.remove(slot);
-      this.insertInto(this.listOf(this.slots.at(slot)), slot, NONE);
-    }
-    const ticks = this.tick - this.paceTick;
-    if (ticks < PACE_TICKS || nowMs <= this.paceMs) return;
-    const pace = (nowMs - this.paceMs) / <f64>ticks;
-    if (this.paceMs > 0) this.msPerTick = this.msPerTick == 0 ? pace : (this.msPerTick + pace) / 2;
-    this.paceTick = this.tick;
-    this.paceMs = nowMs;
+    if (nowMs == this.pace.nowMs) return;
+    for (let slot = this.awaited.overdue(nowMs); slot != NONE; slot = this.awaited.overdue(nowMs)) this.putBack(slot);
+    this.pace.tell(nowMs, this.tick);
   }
 
   /** Something else decides from now on. Unless expectations do, all awaited pages are in their lists again. */
   private changeJudge(): void {
     this.victimList = NONE;
     if (this.duel.decides == EXPECTATIONS) return;
-    for (let slot = this.awaited.any(); slot != NONE; slot = this.awaited.any()) {
-      this.awaited.remove(slot);
-      this.insertInto(this.listOf(this.slots.at(slot)), slot, NONE);
-    }
+    for (let slot = this.awaited.any(); slot != NONE; slot = this.awaited.any()) this.putBack(slot);
+  }
+
+  /** Puts an awaited page back into its list. */
+  private putBack(slot: u32): void {
+    this.awaited.remove(slot);
+    this.insertInto(this.listOf(this.slots.at(slot)), slot, NONE);
   }
 
   /**
@@ -309,7 +223,7 @@ export class Yield {
     if (this.duel.decides != EXPECTATIONS) return;
     const at = this.slots.at(slot);
     this.unlink(this.listOf(at), slot);
-    if (!this.awaited.insert(slot, this.nowMs, inMs, newer)) this.insertInto(this.listOf(at), slot, NONE);
+    if (!this.awaited.insert(slot, this.pace.nowMs, inMs, newer)) this.insertInto(this.listOf(at), slot, NONE);
   }
 
   /** Evicts the slot that {@link victim} has just named; it is always kept, as a ghost of the same class and stage. */
@@ -331,14 +245,14 @@ export class Yield {
 
   /** Whether this request had the page last. */
   isOwn(slot: u32, request: u32): bool {
-    return this.chain.requestOf(slotCall(this.slots.at(slot))) == request;
+    return this.calls.requestOf(this.slots.at(slot)) == request;
   }
 
   /** Learns of a new page that gets no place: it is evicted at once. */
   refuse(slot: u32, hits: u32): void {
     this.place(slot, hits);
     this.ghosts.insert(this.listOf(this.slots.at(slot)), slot);
-    this.follow(slot);
+    this.calls.follow(slot);
   }
 
   forgetGhost(slot: u32): void {
@@ -410,8 +324,9 @@ export class Yield {
     this.pages.dispose();
     this.ghosts.dispose();
     this.values.dispose();
-    this.callers.dispose();
-    this.chain.dispose();
+    this.calls.dispose();
+    this.lessons.dispose();
+    this.pace.dispose();
     this.awaited.dispose();
     this.shadow.dispose();
     this.duel.dispose();
@@ -425,17 +340,9 @@ export class Yield {
       this.tick++;
       for (let stage = min<u32>(ctz(this.tick), STAGES - 2) + 1; stage-- > 0; ) this.age(stage);
     }
-    if (this.requested - this.halvePages >= HALVE_PAGES && this.tick - this.halveTick >= HALVE_TICKS) {
-      this.halvePages = this.requested;
-      this.halveTick = this.tick;
-      this.values.halve();
-      this.requests >>= 1;
-      this.pagesBefore = this.requested - ((this.requested - this.pagesBefore) >> 1);
-    }
-    if (this.requested - this.learnPages >= LEARN_PAGES && this.tick - this.learnTick >= LEARN_TICKS) {
-      this.learnPages = this.requested;
-      this.learnTick = this.tick;
-      this.values.learn(this.pages, this.ghosts, (this.requested - this.pagesBefore) / max<u64>(1, this.requests));
+    if (this.lessons.isHalvingDue(this.tick)) this.values.halve();
+    if (this.lessons.isDue(this.tick)) {
+      this.values.learn(this.pages, this.ghosts, this.lessons.pagesOfRequest);
       this.victimList = NONE;
     }
   }
@@ -454,33 +361,11 @@ export class Yield {
     }
   }
 
-  /** Begins a request. Only now is it known that the caller's last page was the last one of its request. */
   private beginRequest(): void {
-    this.requests++;
+    this.lessons.countRequest();
     this.duel.beginRequest();
-    setCallerFirst(this.caller, this.call);
-    this.chain.note(this.call, this.call);
-    // Pages may have been evicted since the call began, for one that then found no room.
-    if (this.isPrevious(LIVE)) this.markLast(this.previous);
-    this.previous = NONE;
-  }
-
-  /**
-   * Whether the call, or what it was said to go on with, has had the page already: a part of a request may be tried
-   * again.
-   */
-  @inline
-  private isRepeated(at: usize): bool {
-    const call = slotCall(at);
-    return call == this.call || (this.isTold && this.chain.continues(this.call, call));
-  }
-
-  /** Begins a new request if the call begins with a page of the last one: no request has a page twice. */
-  private checkRepeat(at: usize): void {
-    if (!this.mayRepeat) return;
-    this.mayRepeat = false;
-    const age = (this.call - slotCall(at)) & CALL_MASK;
-    if (age <= ((this.call - callerFirst(this.caller)) & CALL_MASK)) this.beginRequest();
+    const last = this.calls.beginRequest();
+    if (last != NONE) this.markLast(last);
   }
 
   /** Sets the current class and age of the slot. */
@@ -488,10 +373,10 @@ export class Yield {
   private place(slot: u32, hits: u32): void {
     const at = this.slots.at(slot);
     this.stamp(at);
-    setSlotQueue(at, (this.call << CLASS_BITS) | (hits << 3) | this.hint);
-    this.mayRepeat = false;
+    setSlotQueue(at, (this.calls.current << CLASS_BITS) | (hits << 3) | this.calls.hint);
+    this.calls.placed();
     this.waitingUnits += this.unitsOf(at);
-    this.requested++;
+    this.lessons.countPage();
   }
 
   /** Gives a page the tick of now. */
@@ -508,27 +393,6 @@ export class Yield {
     const tick = slotFrequency(at);
     this.duel.count(units, slotStatus(at) == LIVE, this.shadow.holds(tick));
     this.shadow.leave(tick, units);
-  }
-
-  @inline
-  private follow(slot: u32): void {
-    this.previous = slot;
-    this.previousCall = this.call;
-  }
-
-  /** Whether the previous page is still the same one, in that status. */
-  private isPrevious(status: u32): bool {
-    if (this.previous == NONE) return false;
-    const at = this.slots.at(this.previous);
-    return slotStatus(at) == status && this.isOf(at, this.previousCall);
-  }
-
-  /**
-   * Whether a slot has a page of this order that was last placed by that call. Low and high pages are of another one.
-   */
-  @inline
-  private isOf(at: usize, call: u32): bool {
-    return slotCall(at) == call && slotTenant(at) == this.tenant && slotPriority(at) == NORMAL;
   }
 
   /**
@@ -574,8 +438,7 @@ export class Yield {
 
   /** Whether the page that is expected last comes later than a hit of this one, as far as is known. */
   private isLater(other: u32): bool {
-    if (this.msPerTick == 0) return false;
-    const ticks = this.awaited.msUntilLast() / this.msPerTick;
+    const ticks = this.pace.ticksOf(this.awaited.msUntilLast());
     return ticks * QUARTER_TICKS * <f64>this.values.value(this.victimList) > VALUE_ONE;
   }
 

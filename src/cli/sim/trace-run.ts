@@ -1,4 +1,5 @@
 import { basename } from 'node:path';
+import { seededRandom } from '../../base/environment/random.js';
 import { SEGMENT_MAX_BYTES } from '../../base/limits.js';
 import { type CommandContext, CommandFailure } from '../../command/context.js';
 import type { DiskSize as SizeOfPool } from '../../command/options.js';
@@ -12,7 +13,6 @@ import {
   type PlacementRouting,
   PlacementSimulation,
 } from '../../core/index.js';
-import { seededRandom } from '../../base/environment/random.js';
 import { readTrace, type TraceRequest } from '../load/trace.js';
 
 /** Requests between two checks of whether the program must end. */

@@ -126,8 +126,7 @@ export class NaiveYield {
     isWrite: boolean,
   ): void {
     const before = this.callers.get(caller % 64) ?? newCaller();
-    const isSlice =
-      before.isWrite === isWrite ? before.keys >= before.longest[isWrite ? 1 : 0] : isWrite;
+    const isSlice = before.isWrite === isWrite ? before.keys >= before.longest[isWrite ? 1 : 0] : isWrite;
     const isContinued = continues ?? (before.last !== undefined && isSlice);
     if (!isContinued || this.waitingUnits >= (continues === true ? 1024 : 64) * this.tickUnits) this.advance();
     this.judge();
