@@ -1,5 +1,7 @@
 import { List } from '../list';
 import { NONE, Records } from '../records';
+import { slotFrequency } from '../slot';
+import { isBehind } from './yield-slot';
 
 /** Number of stages of a page's age, see {@link AgedLists}. */
 export const STAGES: u32 = 16;
@@ -12,6 +14,7 @@ const LAST: u32 = STAGES - 1;
  */
 @unmanaged
 export class AgedLists {
+  private slots: Records;
   /** Address of the lists, one after the other. */
   private lists: usize;
   private classes: u32;
@@ -23,6 +26,7 @@ export class AgedLists {
 
   constructor(slots: Records, classes: u32) {
     const lists = classes * STAGES;
+    this.slots = slots;
     this.lists = heap.alloc(<usize>lists * offsetof<List>());
     const empty = new List(slots);
     for (let i: u32 = 0; i < lists; i++) {
@@ -76,6 +80,25 @@ export class AgedLists {
     if (slots.count > 0) return false;
     this.clearBit(list);
     return true;
+  }
+
+  /**
+   * The list of the slot that entered longest ago, or NONE. Of those that entered at one tick, the one that is last in
+   * its request.
+   */
+  oldest(tick: u32): u32 {
+    if (this.count == 0) return NONE;
+    const stage = this.oldestStage();
+    let oldest = NONE;
+    let longest: u32 = 0;
+    for (let bits = this.classesIn(stage); bits != 0; bits &= bits - 1) {
+      const list = ctz(bits) * STAGES + stage;
+      const age = tick - slotFrequency(this.slots.at(this.at(list).head));
+      if (oldest != NONE && (age < longest || (age == longest && !isBehind(list / STAGES, oldest / STAGES)))) continue;
+      longest = age;
+      oldest = list;
+    }
+    return oldest;
   }
 
   /** Makes all slots of a list the newest of the next stage. */

@@ -1,6 +1,7 @@
 import { List } from '../list';
 import { NONE, Records } from '../records';
 import { LIVE, setSlotExpected, slotExpected, slotPins, slotStatus } from '../slot';
+import { Pace } from './pace';
 
 /** Milliseconds of one bucket. */
 const BUCKET_MS: f64 = 8192;
@@ -20,14 +21,17 @@ const AHEAD_MAX: i64 = BUCKETS - 1;
 export class Awaited {
   private slots: Records;
   private lists: usize;
+  private pace: Pace;
   /** Number of the bucket of now: whole buckets since time 0. All later ones may have pages. */
   private present: i64;
   /** Number of the latest bucket that may have pages; not after `present`: none has. */
   private latest: i64;
   count: u32;
 
-  constructor(slots: Records) {
+  /** `tick`: the current one. */
+  constructor(slots: Records, tick: u32) {
     this.slots = slots;
+    this.pace = new Pace(tick);
     this.lists = heap.alloc((FIRST + BUCKETS) * offsetof<List>());
     const empty = new List(slots);
     for (let i: u32 = 0; i < FIRST + BUCKETS; i++) {
@@ -43,8 +47,8 @@ export class Awaited {
    * Adds a page that is expected in so many milliseconds; Infinity: never. Goes before the slot `newer` if that is in
    * the same bucket. Returns false, and adds nothing, if that is within the bucket of now.
    */
-  insert(slot: u32, nowMs: f64, inMs: f64, newer: u32): bool {
-    const expected = this.expectedAt(nowMs, inMs);
+  insert(slot: u32, inMs: f64, newer: u32): bool {
+    const expected = this.expectedAt(inMs);
     if (expected == NOTHING) return false;
     const list = this.list(expected);
     setSlotExpected(this.slots.at(slot), expected);
@@ -70,13 +74,16 @@ export class Awaited {
     return ended == NONE ? this.last() : ended;
   }
 
+  /** Tells the time, which does not go back, and the tick. */
+  @inline
+  tell(nowMs: f64, tick: u32): void {
+    if (nowMs != this.pace.nowMs) this.pace.tell(nowMs, tick);
+  }
+
   /** A page whose time has come, or NONE; it stays until `remove`. */
-  overdue(nowMs: f64): u32 {
-    if (this.count == this.list(NEVER).count) {
-      this.present = max(this.present, bucketOf(nowMs));
-      return NONE;
-    }
-    const now = bucketOf(nowMs);
+  overdue(): u32 {
+    const now = bucketOf(this.pace.nowMs);
+    if (this.count == this.list(NEVER).count) this.present = max(this.present, now);
     while (this.present < now) {
       const head = this.list(place(this.present + 1)).head;
       if (head != NONE) return head;
@@ -100,9 +107,9 @@ export class Awaited {
     return NONE;
   }
 
-  /** Milliseconds until `last` is expected, of a page that there is. */
-  msUntilLast(): f64 {
-    return <f64>(this.latest - this.present) * BUCKET_MS;
+  /** Ticks until `last` is expected, a page that there is; 0: unknown. */
+  ticksUntilLast(): f64 {
+    return this.pace.ticksOf(<f64>(this.latest - this.present) * BUCKET_MS);
   }
 
   /** Writes all slots as u32, in the order of eviction; returns the address after the last. */
@@ -128,12 +135,14 @@ export class Awaited {
   }
 
   dispose(): void {
+    this.pace.dispose();
     heap.free(this.lists);
     heap.free(changetype<usize>(this));
   }
 
-  private expectedAt(nowMs: f64, inMs: f64): u32 {
+  private expectedAt(inMs: f64): u32 {
     if (inMs == Infinity) return NEVER;
+    const nowMs = this.pace.nowMs;
     // The bucket of now is behind while pages of earlier ones are still to be taken.
     const bucket = min(bucketOf(nowMs + inMs), this.present + AHEAD_MAX);
     if (bucket <= bucketOf(nowMs) || bucket <= this.present) return NOTHING;

@@ -17,15 +17,13 @@ import { Calls } from './calls';
 import { Duel, EXPECTATIONS, LAST_USE } from './duel';
 import { Lessons } from './lessons';
 import { LruShadow } from './lru-shadow';
-import { Pace } from './pace';
 import { PageValues } from './page-values';
 import { GHOSTS_MIN, REQUEST_TICKS_MAX, TICKS_PER_TURNOVER } from './yield-pace';
-import { CLASS_BITS, slotClassOf } from './yield-slot';
+import { CLASS_BITS, LAST, slotClassOf } from './yield-slot';
 
 /** Number of classes; a class is `hits * 8 + isLast * 4 + hint`. */
 const CLASSES: u32 = 24;
 const HITS_MAX: u32 = 2;
-const LAST: u32 = 4;
 /**
  * Ticks before the clock's first wrap. A small pool gets there within years; starting close to it makes a wrap
  * ordinary, and tests cover it. All stages begin at a multiple of their length.
@@ -62,7 +60,6 @@ export class Yield {
   private tickUnits: u64;
   /** The current tick, modulo 2^32. */
   private tick: u32;
-  private pace: Pace;
   /** Space of requested pages that the clock has not counted yet. */
   private waitingUnits: u64;
   private lessons: Lessons;
@@ -83,8 +80,7 @@ export class Yield {
     this.calls = new Calls(slots, tenant);
     this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
     this.tick = 1 - TICKS_BEFORE_WRAP;
-    this.awaited = new Awaited(slots);
-    this.pace = new Pace(1 - TICKS_BEFORE_WRAP);
+    this.awaited = new Awaited(slots, 1 - TICKS_BEFORE_WRAP);
     this.shadow = new LruShadow(capacityBytes / unitBytes, 1 - TICKS_BEFORE_WRAP);
     this.duel = new Duel(1 - TICKS_BEFORE_WRAP);
     this.waitingUnits = 0;
@@ -196,9 +192,8 @@ export class Yield {
 
   /** Tells the time, which does not go back. Pages that were expected by now are in their lists again. */
   tellTime(nowMs: f64): void {
-    if (nowMs == this.pace.nowMs) return;
-    for (let slot = this.awaited.overdue(nowMs); slot != NONE; slot = this.awaited.overdue(nowMs)) this.putBack(slot);
-    this.pace.tell(nowMs, this.tick);
+    this.awaited.tell(nowMs, this.tick);
+    for (let slot = this.awaited.overdue(); slot != NONE; slot = this.awaited.overdue()) this.putBack(slot);
   }
 
   /** Something else decides from now on. Unless expectations do, all awaited pages are in their lists again. */
@@ -223,7 +218,7 @@ export class Yield {
     if (this.duel.decides != EXPECTATIONS) return;
     const at = this.slots.at(slot);
     this.unlink(this.listOf(at), slot);
-    if (!this.awaited.insert(slot, this.pace.nowMs, inMs, newer)) this.insertInto(this.listOf(at), slot, NONE);
+    if (!this.awaited.insert(slot, inMs, newer)) this.insertInto(this.listOf(at), slot, NONE);
   }
 
   /** Evicts the slot that {@link victim} has just named; it is always kept, as a ghost of the same class and stage. */
@@ -311,7 +306,8 @@ export class Yield {
 
   /** Whether lists, ranks and slots agree. */
   isConsistent(): bool {
-    if (!this.shadow.isConsistent() || !this.awaited.isConsistent() || !this.pages.isConsistent() || !this.ghosts.isConsistent() || !this.values.isConsistent(this.pages)) return false;
+    if (!this.pages.isConsistent() || !this.ghosts.isConsistent() || !this.values.isConsistent(this.pages)) return false;
+    if (!this.shadow.isConsistent() || !this.awaited.isConsistent()) return false;
     for (let list: u32 = 0; list < CLASSES * STAGES; list++) {
       if (!this.isListRight(this.pages.at(list), list, LIVE)) return false;
       if (!this.isListRight(this.ghosts.at(list), list, GHOST)) return false;
@@ -326,7 +322,6 @@ export class Yield {
     this.values.dispose();
     this.calls.dispose();
     this.lessons.dispose();
-    this.pace.dispose();
     this.awaited.dispose();
     this.shadow.dispose();
     this.duel.dispose();
@@ -438,8 +433,7 @@ export class Yield {
 
   /** Whether the page that is expected last comes later than a hit of this one, as far as is known. */
   private isLater(other: u32): bool {
-    const ticks = this.pace.ticksOf(this.awaited.msUntilLast());
-    return ticks * QUARTER_TICKS * <f64>this.values.value(this.victimList) > VALUE_ONE;
+    return this.awaited.ticksUntilLast() * QUARTER_TICKS * <f64>this.values.value(this.victimList) > VALUE_ONE;
   }
 
   private markLast(slot: u32): void {
@@ -455,7 +449,7 @@ export class Yield {
    * waited longest. Where nothing is learned that tells pages apart, that is the least recently used one.
    */
   private leastList(): u32 {
-    if (this.duel.decides == LAST_USE) return this.oldestList();
+    if (this.duel.decides == LAST_USE) return this.pages.oldest(this.tick);
     const least = this.values.least();
     if (least == NONE) return NONE;
     const limit = this.values.value(least) * 8;
@@ -465,25 +459,6 @@ export class Yield {
       if (this.values.value(list) * 7 > limit) break;
       const age = this.ageOfHead(list);
       if (age <= longest) continue;
-      longest = age;
-      oldest = list;
-    }
-    return oldest;
-  }
-
-  /**
-   * The list of the page that was used longest ago, or NONE. Of one age, those go first that no request has known, as
-   * they are behind the others in their request.
-   */
-  private oldestList(): u32 {
-    if (this.pages.count == 0) return NONE;
-    const stage = this.pages.oldestStage();
-    let oldest = NONE;
-    let longest: u32 = 0;
-    for (let bits = this.pages.classesIn(stage); bits != 0; bits &= bits - 1) {
-      const list = ctz(bits) * STAGES + stage;
-      const age = this.ageOfHead(list);
-      if (oldest != NONE && (age < longest || (age == longest && !isBehind(list / STAGES, oldest / STAGES)))) continue;
       longest = age;
       oldest = list;
     }
@@ -513,11 +488,4 @@ export class Yield {
   private listOf(at: usize): u32 {
     return slotClassOf(at) * STAGES + stageAt(this.tick, slotFrequency(at));
   }
-}
-
-/** Whether pages of a class are behind those of another in a request: its last page, then those with fewest hits. */
-function isBehind(a: u32, b: u32): bool {
-  const isLast = (a & LAST) != 0;
-  if (isLast != ((b & LAST) != 0)) return isLast;
-  return a < b;
 }
