@@ -38,16 +38,23 @@ import {
   DATA_CONNECTIONS_MAX_COUNT,
   HOLD_REQUEST_MAX_KEYS,
   PEER_PATIENCE_MIN_MS,
+  PIN_SHARE_MAX,
   PLACEMENT_HELD_BESIDE_DISK_POOL_FRACTION,
   READ_ABORT_GRACE_MS,
   READ_AGAIN_WITHIN_MS,
   READ_CONNECT_TIMEOUT_MS,
   READ_FINISH_TIMEOUT_MS,
   READ_IN_FLIGHT_MAX_BYTES,
+  READ_REPORT_FULL_KEYS,
+  READ_REPORT_MAX_CHARACTERS,
+  READ_REPORT_MAX_KEYS,
+  READ_REPORTS_LATE_MAX_MS,
+  READ_REPORTS_WAITING_MAX_CHARACTERS,
   READ_REQUEST_TARGET_BYTES,
   READ_RETRY_AFTER_MS,
   READ_RETRY_MAX_MS,
   READ_STALL_TIMEOUT_MS,
+  WANTED_PAGES_MAX_CHARACTERS,
 } from './peer-limits.js';
 import {
   COPIED_POOL_FRACTION,
@@ -346,48 +353,6 @@ export const DISCOVERY_OTHER_MASTERS_TIMEOUT_MS = 1_000;
 export const DISCOVERY_CHANGE_GAP_MS = 20;
 export const DISCOVERY_CHANGE_GAP_PER_MEMBER_MS = 0.1;
 export const DISCOVERY_CHANGE_GAP_MAX_PER_MEMBER_MS = 1;
-
-/** Keys after which an owner is told of reads of its pages at once; fewer keys wait READ_REPORT_DELAY_MS. */
-export const READ_REPORT_FULL_KEYS = 512;
-/** Longest time that a draining node waits for reports of reads by others. */
-export const READ_REPORTS_LATE_MAX_MS = 2_500;
-/** Keys, and their characters, of one message that reports reads to an owner. */
-export const READ_REPORT_MAX_KEYS = 1024;
-export const READ_REPORT_MAX_CHARACTERS = 1 * MIB;
-/** Keys, and their characters, of reads that wait to be reported to all owners; beyond it the oldest are dropped. */
-export const READ_REPORTS_WAITING_MAX_KEYS = 65_536;
-export const READ_REPORTS_WAITING_MAX_CHARACTERS = 8 * MIB;
-
-/** Pages that others have read and that a node remembers, to hand them over when it drains. */
-export const WANTED_PAGES_MAX_COUNT = 16_384;
-/** Total characters of the keys of wanted pages. */
-export const WANTED_PAGES_MAX_CHARACTERS = 16 * MIB;
-/** Bytes of pages that a node is asked to copy at a time; a larger page is a request of its own. */
-export const COPY_REQUEST_TARGET_BYTES = 16 * MIB;
-/** Requests to copy that a node works on or has waiting; it refuses further ones. */
-export const COPY_REQUESTS_MAX_COUNT = 8;
-/** Part of a pool that copies of other nodes' pages may take. */
-export const COPIES_POOL_FRACTION = 1 / 4;
-/** Largest `pin_max_share`: the part of a pool that clients may pin. Promoted pages leave pinned ones their room. */
-export const PIN_SHARE_MAX = 1 / 2;
-/** Largest `pin_max_s`: seconds for which a page may be pinned. */
-export const PIN_TIME_MAX_S = 3_600;
-/** With `promote_hot_reads`: reads of another node's page within HOT_READS_WINDOW_MS after which the page is copied. */
-export const HOT_READS_MIN_COUNT = 3;
-/** Time in which hot reads are counted, and in which a page is not copied a second time. */
-export const HOT_READS_WINDOW_MS = 60_000;
-/** Most recently read pages whose reads are counted; each takes 400 bytes with a key of 64 characters. */
-export const HOT_READS_MAX_KEYS = 16_384;
-/** Total characters of the keys of pages whose reads are counted; the counts take at most 10 MB. */
-export const HOT_READS_MAX_KEY_CHARACTERS = 4 * MIB;
-/** Requests to copy that a draining node has in progress. */
-export const HANDOVERS_IN_FLIGHT_MAX_COUNT = 4;
-/** Time that a draining node hands pages over, by default and at most. */
-export const DRAIN_TIMEOUT_MS = 30_000;
-export const DRAIN_TIMEOUT_MAX_MS = 3_600_000;
-/** Bounds of the time for which a node that has left goes on serving; within them it is one heartbeat interval. */
-export const DRAIN_LINGER_MIN_MS = 500;
-export const DRAIN_LINGER_MAX_MS = 5_000;
 
 /** Longest time that `close()` takes in all. */
 export const CLOSE_TIMEOUT_MS = 3_000;

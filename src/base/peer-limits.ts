@@ -1,6 +1,6 @@
 /**
- * Limits for reading and placing pages between nodes: placing them on storage nodes, reading them over TCP. `limits.ts`
- * exports them and checks their relations.
+ * Limits for reading and holding pages between nodes: reading them over TCP, reports of reads, copies, pins, sessions,
+ * prefetching, placing pages on storage nodes, handing them over. `limits.ts` exports them and checks their relations.
  */
 const MIB = 2 ** 20;
 
@@ -112,3 +112,71 @@ export const READ_FINISH_TIMEOUT_MS = 500;
 export const KEEP_ALIVE_DELAY_MS = 30_000;
 /** KEEP_ALIVE_DELAY_MS for connections from readers, which are many and mostly idle. */
 export const READERS_KEEP_ALIVE_DELAY_MS = 60_000;
+
+/** Keys after which an owner is told of reads of its pages at once; fewer keys wait READ_REPORT_DELAY_MS. */
+export const READ_REPORT_FULL_KEYS = 512;
+/** Longest time that a draining node waits for reports of reads by others. */
+export const READ_REPORTS_LATE_MAX_MS = 2_500;
+/** Keys, and their characters, of one message that reports reads to an owner. */
+export const READ_REPORT_MAX_KEYS = 1024;
+export const READ_REPORT_MAX_CHARACTERS = 1 * MIB;
+/** Keys, and their characters, of reads that wait to be reported to all owners; beyond it the oldest are dropped. */
+export const READ_REPORTS_WAITING_MAX_KEYS = 65_536;
+export const READ_REPORTS_WAITING_MAX_CHARACTERS = 8 * MIB;
+
+/** Pages that others have read and that a node remembers, to hand them over when it drains. */
+export const WANTED_PAGES_MAX_COUNT = 16_384;
+/** Total characters of the keys of wanted pages. */
+export const WANTED_PAGES_MAX_CHARACTERS = 16 * MIB;
+/** Bytes of pages that a node is asked to copy at a time; a larger page is a request of its own. */
+export const COPY_REQUEST_TARGET_BYTES = 16 * MIB;
+/** Requests to copy that a node works on or has waiting; it refuses further ones. */
+export const COPY_REQUESTS_MAX_COUNT = 8;
+/** Part of a pool that copies of other nodes' pages may take. */
+export const COPIES_POOL_FRACTION = 1 / 4;
+/** Largest `pin_max_share`: the part of a pool that clients may pin. Promoted pages leave pinned ones their room. */
+export const PIN_SHARE_MAX = 1 / 2;
+/** Largest `pin_max_s`: seconds for which a page may be pinned. */
+export const PIN_TIME_MAX_S = 3_600;
+/** Bytes of the name of a session. */
+export const SESSION_NAME_MAX_BYTES = 256;
+/** Longest time, in seconds, after which a session may be said to go on. */
+export const SESSION_WAITING_MAX_S = 7 * 86_400;
+/** Sessions that a node remembers, pages of one, and the pages of all and the characters of their keys. */
+export const SESSIONS_MAX_COUNT = 16_384;
+export const SESSION_MAX_PAGES = 16_384;
+export const SESSIONS_MAX_PAGES = 262_144;
+export const SESSIONS_MAX_CHARACTERS = 32 * MIB;
+/** Lookups in the directory, for pages of sessions that other nodes hold, that a node makes at a time. */
+export const SESSION_LOOKUPS_AT_ONCE_COUNT = 4;
+/** Bytes of a body of advice over HTTP, and its keys. */
+export const ADVICE_BODY_MAX_BYTES = 4 * MIB;
+export const ADVICE_MAX_KEYS = 16_384;
+/** Part of a pool that prefetched pages may take until they are read. */
+export const PREFETCH_POOL_FRACTION = 1 / 4;
+/** Time before pages are expected at which a node begins to fetch them. */
+export const PREFETCH_LEAD_MS = 10_000;
+/** Time after pages were expected from which on prefetched ones that nobody has read count as wasted. */
+export const PREFETCH_UNREAD_MS = 300_000;
+/** Pauses of a prefetch, before each part of it, while programs read or set pages: their length and their number. */
+export const PREFETCH_PAUSE_MS = 2;
+export const PREFETCH_PAUSES_MAX_COUNT = 10;
+/** Prefetches that a node works on or has waiting; it refuses further ones. */
+export const PREFETCHES_WAITING_MAX_COUNT = 1024;
+/** With `promote_hot_reads`: reads of another node's page within HOT_READS_WINDOW_MS after which the page is copied. */
+export const HOT_READS_MIN_COUNT = 3;
+/** Time in which hot reads are counted, and in which a page is not copied a second time. */
+export const HOT_READS_WINDOW_MS = 60_000;
+/** Most recently read pages whose reads are counted; each takes 400 bytes with a key of 64 characters. */
+export const HOT_READS_MAX_KEYS = 16_384;
+/** Total characters of the keys of pages whose reads are counted; the counts take at most 10 MB. */
+export const HOT_READS_MAX_KEY_CHARACTERS = 4 * MIB;
+
+/** Requests to copy that a draining node has in progress. */
+export const HANDOVERS_IN_FLIGHT_MAX_COUNT = 4;
+/** Time that a draining node hands pages over, by default and at most. */
+export const DRAIN_TIMEOUT_MS = 30_000;
+export const DRAIN_TIMEOUT_MAX_MS = 3_600_000;
+/** Bounds of the time for which a node that has left goes on serving; within them it is one heartbeat interval. */
+export const DRAIN_LINGER_MIN_MS = 500;
+export const DRAIN_LINGER_MAX_MS = 5_000;
