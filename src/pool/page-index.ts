@@ -151,6 +151,11 @@ export class PageIndex {
     this.#allocator.touchBatch(keys, request);
   }
 
+  /** Notes when existing pages will be asked for; see `PoolAllocator.expectBatch`. */
+  expectBatch(keys: Keys, inMs: number): void {
+    this.#allocator.expectBatch(keys, inMs, this.#nowMs());
+  }
+
   /** Changes the eviction priority of existing pages. */
   readonly setPriority: TenantAllocator['setPriorityBatch'] = (...told) => this.#allocator.setPriorityBatch(...told);
 

@@ -294,6 +294,9 @@ export class PublishedPool {
     this.#index.touchBatch(keys, request);
   }
 
+  /** Notes when existing pages will be asked for; see `PoolAllocator.expectBatch`. */
+  readonly expectBatch: PageIndex['expectBatch'] = (...told) => this.#index.expectBatch(...told);
+
   /** Changes the eviction priority of existing pages. Does not count as a use. */
   readonly setPriority: PageIndex['setPriority'] = (...told) => this.#index.setPriority(...told);
 

@@ -7,6 +7,7 @@ import type { ReportedRead } from '../../src/node/remote-pages/read-reports.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import type { RpcHandler, RpcServer } from '../../src/rpc/server.js';
+import type { ExpectedPages } from '../../src/store/sessions/session-book.js';
 import { ManualClock } from '../_support/clock.js';
 import { startCluster } from '../_support/node/simulated-stores.js';
 import { testEnvironment } from '../_support/rpc/server.js';
@@ -24,6 +25,7 @@ function bench() {
   const handlers = new Map<string, RpcHandler>();
   const calls: { readonly method: string; readonly params: unknown }[] = [];
   const reads: ReportedRead[] = [];
+  const expected: ExpectedPages[] = [];
   const rpc = {
     async call(_endpoint: unknown, method: string, params: unknown) {
       const received = codec.decode(codec.encode(params)) as Record<string, unknown>;
@@ -39,10 +41,12 @@ function bench() {
   const server = { handle: (method: string, handler: RpcHandler) => handlers.set(method, handler) };
   notices.handle(server as unknown as RpcServer, {
     touch: (some) => void reads.push(...some),
+    expect: (some) => void expected.push(...some),
     restate: async () => {},
   });
   const touch = (params: unknown) => (handlers.get('pool.touch') as (given: unknown) => unknown)(params);
-  return { clock, notices, calls, reads, touch };
+  const expect = (params: unknown) => (handlers.get('pool.expect') as (given: unknown) => unknown)(params);
+  return { clock, notices, calls, reads, expected, touch, expect };
 }
 
 test('page notices: an owner hears of reads as they were, call by call', (t) => {
@@ -68,6 +72,44 @@ test('page notices: an owner hears of reads as they were, call by call', (t) => 
     { keys: ['\u00e9'], hint: 0 },
     { keys: ['d'], hint: 3 },
   ]);
+});
+
+test('page notices: an owner hears what is expected of its pages, after the reads before it', async (t) => {
+  const { clock, notices, calls, expected } = bench();
+  notices.touched('o', ['a']);
+  notices.expected('o', ['a', 'b'], 5_000 + READ_REPORT_DELAY_MS);
+  notices.expected('o', ['c'], Number.POSITIVE_INFINITY);
+  notices.expected('o', ['d'], 1);
+  clock.advance(READ_REPORT_DELAY_MS);
+  for (let i = 0; i < 10; i++) await Promise.resolve();
+  t.deepEqual(
+    calls.map(({ method }) => method),
+    ['pool.touch', 'pool.expect'],
+  );
+  t.deepEqual(expected, [
+    { keys: ['a', 'b'], inMs: 5_000 },
+    { keys: ['c'], inMs: Number.POSITIVE_INFINITY },
+    { keys: ['d'], inMs: 0 },
+  ]);
+});
+
+test('page notices: what is expected and does not fit together is refused whole', (t) => {
+  const { expected, expect } = bench();
+  const times = (...ms: number[]) => Buffer.from(Float64Array.from(ms).buffer);
+  const keys = keyFields(['a', 'b']);
+  for (const [expected_counts, expected_ms] of [
+    [u32(2), times(1, 2)],
+    [u32(1, 1), times(1)],
+    [u32(1), times(1)],
+    [u32(3), times(1)],
+    [u32(0, 2), times(1, 2)],
+    [u32(2), times(-1)],
+    [u32(2), times(Number.NaN)],
+    [Buffer.alloc(6), Buffer.alloc(12)],
+  ]) {
+    t.throws(() => expect({ ...keys, expected_counts, expected_ms }), { message: /expected_/ });
+  }
+  t.deepEqual(expected, []);
 });
 
 test('page notices: hints and fields of later versions tell nothing', (t) => {

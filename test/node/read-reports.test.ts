@@ -24,7 +24,11 @@ function bench(t: ExecutionContext) {
   const reports = new ReadReports({
     send: (owner, reads) =>
       new Promise((resolve, reject) => {
-        messages.push({ owner, reads, end: (error) => (error === undefined ? resolve() : reject(error)) });
+        messages.push({
+          owner,
+          reads: reads as readonly ReportedRead[],
+          end: (error) => (error === undefined ? resolve() : reject(error)),
+        });
       }),
     clock,
     metrics: {

@@ -8,15 +8,20 @@ import { asFields, type Fields, keyFields, readBytes, readKeys } from '../../dir
 import { eachRequestOf } from '../../directory/owners/owners.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
-import { ReadReports, type ReportedRead } from './read-reports.js';
+import type { ExpectedPages } from '../../store/sessions/session-book.js';
+import { type ExpectedRead, type ReadReport, ReadReports, type ReportedRead } from './read-reports.js';
 
-/** Bytes of one count in `read_counts`: u32 little endian. */
+/** Bytes of one count in `read_counts` and `expected_counts`: u32 little endian. */
 const COUNT_BYTES = 4;
+/** Bytes of one time in `expected_ms`: f64 little endian. */
+const TIME_BYTES = 8;
 
 /** Handles notices from other nodes about this node's pages. */
 export interface PageNoticeHandler {
   /** Called with pages that another node has read, in this order, because an owner does not see one-sided reads. */
   touch(reads: readonly ReportedRead[]): void;
+  /** Called with pages that another node expects to read, in this order. */
+  expect(expected: readonly ExpectedPages[]): void;
   /** Called with pages that the directory listed but this node could not serve. */
   restate(keys: readonly string[]): Promise<void>;
 }
@@ -36,6 +41,7 @@ export class PageNotices {
   readonly #rpc: RpcClient;
   readonly #endpointOf: (nodeId: string) => Endpoint | undefined;
   readonly #reports: ReadReports;
+  readonly #clock: Clock;
   /** Owners to which a notice of failed reads is in flight. */
   readonly #underWay = new Set<string>();
 
@@ -43,12 +49,14 @@ export class PageNotices {
     this.#rpc = rpc;
     this.#endpointOf = endpointOf;
     const { clock, metrics } = env;
-    this.#reports = new ReadReports({ send: (nodeId, reads) => this.#report(nodeId, reads), clock, metrics });
+    this.#clock = clock;
+    this.#reports = new ReadReports({ send: (nodeId, reports) => this.#report(nodeId, reports), clock, metrics });
   }
 
   handle(server: RpcServer, handler: PageNoticeHandler): void {
     // The keys are copied because the handler keeps them.
     server.handle('pool.touch', (params) => handler.touch(readsOf(asFields(params))));
+    server.handle('pool.expect', (params) => handler.expect(expectedOf(asFields(params))));
     server.handle('pool.restate', (params) => handler.restate(readKeys(asFields(params), true)));
   }
 
@@ -58,6 +66,13 @@ export class PageNotices {
    */
   touched(nodeId: string, keys: readonly string[], hint: RequestHint = 0): void {
     this.#reports.add(nodeId, { keys, hint });
+  }
+
+  /**
+   * Tells an owner that its pages will be read in so many milliseconds, after all earlier reads; Infinity: never.
+   */
+  expected(nodeId: string, keys: readonly string[], inMs: number): void {
+    this.#reports.add(nodeId, { keys, expectedAtMs: this.#clock.nowMs() + inMs });
   }
 
   /** Tells an owner that its pages could not be read where the directory said. */
@@ -86,16 +101,31 @@ export class PageNotices {
     );
   }
 
-  async #report(nodeId: string, reads: readonly ReportedRead[]): Promise<void> {
-    const keys: string[] = [];
-    const counts = Buffer.allocUnsafe(COUNT_BYTES * reads.length);
-    const hints = Buffer.allocUnsafe(reads.length);
-    for (const [i, read] of reads.entries()) {
-      for (const key of read.keys) keys.push(key);
-      counts.writeUInt32LE(read.keys.length, COUNT_BYTES * i);
-      hints[i] = hintNumber(read.hint);
+  async #report(nodeId: string, reports: readonly ReadReport[]): Promise<void> {
+    const reads = reports.filter((report) => 'hint' in report);
+    const expected = reports.filter((report) => 'expectedAtMs' in report);
+    if (reads.length > 0) {
+      const read_hints = Uint8Array.from(reads, ({ hint }) => hintNumber(hint));
+      await this.#call(nodeId, 'pool.touch', { ...keysOf(reads), read_counts: countsOf(reads), read_hints });
     }
-    await this.#call(nodeId, 'pool.touch', { ...keyFields(keys), read_counts: counts, read_hints: hints });
+    if (expected.length > 0) {
+      const expected_ms = this.#timesOf(expected);
+      await this.#call(nodeId, 'pool.expect', {
+        ...keysOf(expected),
+        expected_counts: countsOf(expected),
+        expected_ms,
+      });
+    }
+  }
+
+  /** Milliseconds from now, 0 or more. */
+  #timesOf(expected: readonly ExpectedRead[]): Buffer {
+    const times = Buffer.allocUnsafe(TIME_BYTES * expected.length);
+    const nowMs = this.#clock.nowMs();
+    for (const [i, { expectedAtMs }] of expected.entries()) {
+      times.writeDoubleLE(Math.max(0, expectedAtMs - nowMs), TIME_BYTES * i);
+    }
+    return times;
   }
 
   async #call(nodeId: string, method: string, params: Readonly<Record<string, unknown>>): Promise<void> {
@@ -105,29 +135,57 @@ export class PageNotices {
   }
 }
 
+function keysOf(reports: readonly ReadReport[]): ReturnType<typeof keyFields> {
+  return keyFields(reports.flatMap(({ keys }) => keys));
+}
+
+function countsOf(reports: readonly ReadReport[]): Buffer {
+  const counts = Buffer.allocUnsafe(COUNT_BYTES * reports.length);
+  for (const [i, { keys }] of reports.entries()) counts.writeUInt32LE(keys.length, COUNT_BYTES * i);
+  return counts;
+}
+
 function readsOf(fields: Fields): ReportedRead[] {
-  const keys = readKeys(fields, true);
-  const counts = readBytes(fields, 'read_counts');
   const hints = readBytes(fields, 'read_hints');
-  if (counts.length !== COUNT_BYTES * hints.length) throw notReads(keys);
+  const lists = keyLists(fields, { counts: 'read_counts', others: 'read_hints', count: hints.length });
+  return lists.map((keys, i) => ({ keys, hint: knownHint(hints[i] as number) }));
+}
+
+function expectedOf(fields: Fields): ExpectedPages[] {
+  const times = readBytes(fields, 'expected_ms');
+  const view = new DataView(times.buffer, times.byteOffset, times.length);
+  const count = times.length / TIME_BYTES;
+  const lists = keyLists(fields, { counts: 'expected_counts', others: 'expected_ms', count });
+  return lists.map((keys, i) => {
+    const inMs = view.getFloat64(TIME_BYTES * i, true);
+    if (!(inMs >= 0)) throw new ProtocolError(`expected_ms of ${inMs}; 0 and more, and Infinity, are allowed`);
+    return { keys, inMs };
+  });
+}
+
+/** The keys of a notice in lists of the lengths in the field `counts`, as many as there are of the others. */
+function keyLists(
+  fields: Fields,
+  { counts: name, others, count }: { readonly counts: string; readonly others: string; readonly count: number },
+): string[][] {
+  const keys = readKeys(fields, true);
+  const counts = readBytes(fields, name);
   const view = new DataView(counts.buffer, counts.byteOffset, counts.length);
-  const reads = new Array<ReportedRead>(hints.length);
+  const lists: string[][] = [];
   let end = 0;
-  for (let i = 0; i < hints.length; i++) {
-    const start = end;
-    end += view.getUint32(COUNT_BYTES * i, true);
-    if (end === start || end > keys.length) throw notReads(keys);
-    reads[i] = { keys: keys.slice(start, end), hint: knownHint(hints[i] as number) };
+  if (Number.isInteger(count) && counts.length === COUNT_BYTES * count) {
+    for (let i = 0; i < count; i++) {
+      const start = end;
+      end += view.getUint32(COUNT_BYTES * i, true);
+      if (end === start || end > keys.length) break;
+      lists.push(keys.slice(start, end));
+    }
   }
-  if (end !== keys.length) throw notReads(keys);
-  return reads;
+  if (lists.length === count && end === keys.length) return lists;
+  throw new ProtocolError(`${name} and ${others} must be of one key or more each, ${keys.length} keys in all`);
 }
 
 /** Treats a hint from a later version, which this version does not know, as none. */
 function knownHint(hint: number): RequestHint {
   return hint <= 3 ? (hint as RequestHint) : 0;
-}
-
-function notReads({ length }: readonly string[]): ProtocolError {
-  return new ProtocolError(`read_counts and read_hints must be of reads of one key or more, ${length} keys in all`);
 }

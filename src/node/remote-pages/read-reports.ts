@@ -17,18 +17,25 @@ export interface ReportedRead {
   readonly hint: RequestHint;
 }
 
+/** Pages of one owner that another node expects to read. */
+export interface ExpectedRead {
+  readonly keys: readonly string[];
+  /** Time of the clock of the node that expects it; Infinity: never. */
+  readonly expectedAtMs: number;
+}
+
+/** What an owner is told of its pages. */
+export type ReadReport = ReportedRead | ExpectedRead;
+
 export interface ReadReportsParts {
-  /** Sends a report to an owner; rejects on failure. */
-  readonly send: (nodeId: string, reads: readonly ReportedRead[]) => Promise<void>;
+  /** Sends reports to an owner; rejects on failure. */
+  readonly send: (nodeId: string, reports: readonly ReadReport[]) => Promise<void>;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
 
-/** A read that waits to be reported. */
-interface WaitingRead extends ReportedRead {
-  /** Total characters of its keys. */
-  readonly characters: number;
-}
+/** A read that waits to be reported, with the total characters of its keys. */
+type WaitingRead = ReadReport & { readonly characters: number };
 
 /** The reads of one owner's pages that wait to be reported. */
 interface OwnerReads {
@@ -68,14 +75,16 @@ export class ReadReports {
     return this.#waitingKeys;
   }
 
-  /** Notes that a call has read these pages of an owner, in this order. */
-  add(nodeId: string, { keys, hint }: ReportedRead): void {
+  /** Notes that a call has read these pages of an owner, in this order, or expects to. */
+  add(nodeId: string, report: ReadReport): void {
+    const { keys } = report;
     if (this.#isClosed || keys.length === 0) return;
     const owner = this.#ownerOf(nodeId);
     if (owner.reads.length === 0) owner.dueMs = this.#parts.clock.nowMs() + READ_REPORT_DELAY_MS;
     for (let start = 0; start < keys.length; ) {
       const { end, characters } = messageFrom(keys, start);
-      this.#push(owner, { keys: start === 0 && end === keys.length ? keys : keys.slice(start, end), hint, characters });
+      const some = start === 0 && end === keys.length ? keys : keys.slice(start, end);
+      this.#push(owner, { ...report, keys: some, characters });
       start = end;
     }
     this.#dropAboveLimits();
@@ -145,7 +154,7 @@ export class ReadReports {
     this.#owners.delete(nodeId);
     this.#owners.set(nodeId, owner);
     const reads = this.#take(owner);
-    const keys = reads.reduce((sum, read) => sum + read.keys.length, 0);
+    const keys = reads.reduce((sum, read) => sum + readsOf(read), 0);
     const isTold = await this.#parts.send(nodeId, reads).then(
       () => true,
       () => false,
@@ -156,8 +165,8 @@ export class ReadReports {
   }
 
   /** Removes the oldest reads, as many as fit in one report. */
-  #take(owner: OwnerReads): ReportedRead[] {
-    const taken: ReportedRead[] = [];
+  #take(owner: OwnerReads): ReadReport[] {
+    const taken: ReadReport[] = [];
     let [keys, characters] = [0, 0];
     for (const read of owner.reads) {
       keys += read.keys.length;
@@ -178,7 +187,7 @@ export class ReadReports {
     const read = owner.reads.shift();
     if (read === undefined) return 0;
     this.#add(owner, read, -1);
-    return read.keys.length;
+    return readsOf(read);
   }
 
   #add(owner: OwnerReads, { keys, characters }: WaitingRead, sign: 1 | -1): void {
@@ -204,6 +213,11 @@ export class ReadReports {
   #count(result: 'told' | 'failed' | 'dropped', pages: number): void {
     this.#parts.metrics.count('meshcache_reported_reads_total', pages, { result });
   }
+}
+
+/** The pages of a report that were read. */
+function readsOf(report: ReadReport): number {
+  return 'hint' in report ? report.keys.length : 0;
 }
 
 function charactersOf(keys: readonly string[]): number {

@@ -24,6 +24,7 @@ export const METHOD_CALLERS: Readonly<Record<string, 'member' | Right>> = {
   'pages.drop': 'member',
   'pages.restate': 'member',
   'pool.touch': 'member',
+  'pool.expect': 'member',
   'pool.restate': 'member',
   'node.status': 'member',
   'node.history': 'member',

@@ -31,6 +31,14 @@ export const nodeCalls: Fuzzer = {
         { ...keys, read_counts: hex(Uint8Array.of(2, 0, 0, 0, 1, 0, 0, 0)), read_hints: hex(Uint8Array.of(1, 9)) },
       ]),
       valueInput([
+        'pool.expect',
+        {
+          ...keys,
+          expected_counts: hex(Uint8Array.of(2, 0, 0, 0, 1, 0, 0, 0)),
+          expected_ms: hex(new Uint8Array(Float64Array.of(5, Number.POSITIVE_INFINITY).buffer)),
+        },
+      ]),
+      valueInput([
         'pages.drop',
         { ...keys, void_below: hex(new Uint8Array(Float64Array.of(0, 7, 2 ** 52).buffer)), reason: 1 },
       ]),
@@ -52,6 +60,13 @@ export const nodeCalls: Fuzzer = {
           'a hint that is none',
         );
         told.push(reads.flatMap(({ keys }) => keys));
+      },
+      expect(expected) {
+        check(
+          expected.every(({ inMs }) => inMs >= 0),
+          'a time that is none',
+        );
+        told.push(expected.flatMap(({ keys }) => keys));
       },
       async restate(keys) {
         told.push(keys);
