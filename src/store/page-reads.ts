@@ -165,7 +165,7 @@ export class PageReads implements LocatedReads {
   /** Holds a page of the pool; see `PageStore.serve`. */
   async serve(key: string): Promise<ServedPage | null> {
     if (this.#closed) throw new ClosedError('the store');
-    const { clock, pool, disk, metrics, config } = this.#ground;
+    const { clock, pool, disk, metrics, config, feed } = this.#ground;
     await this.#confirmEarlier([key]);
     if (this.#closed) return null;
     const startMs = clock.nowMs();
@@ -180,7 +180,7 @@ export class PageReads implements LocatedReads {
       return null;
     }
     disk?.touchBatch([key]);
-    this.#own.objects?.used([key]);
+    feed.readHere([key]);
     this.#hits.local++;
     this.#readBytes += served.length;
     metrics.recordReads('local', { hits: 1, misses: 0, bytes: served.length, seconds });
@@ -241,8 +241,8 @@ export class PageReads implements LocatedReads {
     { keys, pages, results, request, signal, reasons }: ReadingCall,
     found: readonly (PublishedPage | null)[] | undefined,
   ): Promise<number[]> {
-    const { clock, pool, disk, metrics, config } = this.#ground;
-    const { objects, missLog } = this.#own;
+    const { clock, pool, disk, metrics, config, feed } = this.#ground;
+    const { missLog } = this.#own;
     const startMs = clock.nowMs();
     const elsewhere: number[] = [];
     let hits = 0;
@@ -260,9 +260,12 @@ export class PageReads implements LocatedReads {
       const outcomes = await pool.copyOut(sliceKeys, pages.slice(start, end), here, config.verifyReads);
       // The store may have been closed meanwhile.
       if (this.#closed) break;
-      const read = disk && sliceKeys.filter((_, j) => outcomes[j] === 'read');
-      if (read !== undefined && read.length > 0) disk?.touchBatch(read, request.disk.next());
-      if (objects !== undefined) objects.used(read ?? sliceKeys.filter((_, j) => outcomes[j] === 'read'));
+      const isAll = outcomes.every((outcome) => outcome === 'read');
+      const read = isAll ? sliceKeys : sliceKeys.filter((_, j) => outcomes[j] === 'read');
+      if (read.length > 0) {
+        disk?.touchBatch(read, request.disk.next());
+        feed.readHere(read);
+      }
       outcomes.forEach((outcome, j) => {
         const i = start + j;
         if (outcome === 'absent') {

@@ -109,6 +109,11 @@ export class PageStore {
     return this.#objects === undefined ? set() : this.#objects.whileSetting(set);
   }
 
+  /** Whether a call reads or sets pages at this moment. */
+  get isBusy(): boolean {
+    return this.#calls.inProgress > 0;
+  }
+
   /** Stops publishing: from now on every `set` returns false; reads continue. */
   stopPublishing(): void {
     this.#writes.stop();

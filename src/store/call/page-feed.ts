@@ -8,6 +8,8 @@ export interface PageFollower {
   stated?(keys: readonly string[]): void;
   /** Other nodes have read pages of this one. */
   touched?(keys: readonly string[], hint: RequestHint): void;
+  /** Programs of this node have read pages of its pool. */
+  readHere?(keys: readonly string[]): void;
   /** This node has read pages from another node, in this order. */
   readRemotely?(nodeId: string, keys: readonly string[], hint: RequestHint): void;
   /** The pool or the disk has dropped pages on its own, or dropped a damaged page. */
@@ -42,6 +44,10 @@ export class PageFeed implements PageFollower {
 
   touched(keys: readonly string[], hint: RequestHint): void {
     for (const follower of this.#followers) follower.touched?.(keys, hint);
+  }
+
+  readHere(keys: readonly string[]): void {
+    for (const follower of this.#followers) follower.readHere?.(keys);
   }
 
   readRemotely(nodeId: string, keys: readonly string[], hint: RequestHint): void {

@@ -90,6 +90,7 @@ export class RequestCalls {
   readonly #busy = new Uint8Array(STORE_CALLERS_COUNT + CONCURRENT_CALLERS_COUNT);
   /** One bit for each caller number from STORE_CALLERS_COUNT on; 1: the number is free. */
   #free = ALL_FREE;
+  #inProgress = 0;
   readonly #figures = {
     open: { calls: 0, pages: 0 },
     closed: { calls: 0, pages: 0 },
@@ -98,6 +99,11 @@ export class RequestCalls {
 
   constructor(metrics: MetricsSink) {
     this.#metrics = metrics;
+  }
+
+  /** Number of callers that have a call in progress. */
+  get inProgress(): number {
+    return this.#inProgress;
   }
 
   figures(): HintFigures {
@@ -138,6 +144,7 @@ export class RequestCalls {
 
   #setBusy(caller: number, isBusy: boolean): void {
     this.#busy[caller] = Number(isBusy);
+    this.#inProgress += isBusy ? 1 : -1;
     if (caller >= STORE_CALLERS_COUNT) this.#free ^= 1 << (caller - STORE_CALLERS_COUNT);
   }
 

@@ -11,8 +11,8 @@ import {
 import type { NodeRole } from '../../types.js';
 import type { AskedReason } from '../ground/other-holders.js';
 
-/** Why a node copies pages of other nodes on its own: it reads them often, or a client pins them. */
-export type OwnReason = 'hot' | 'pin';
+/** Why a node copies pages of other nodes on its own: it reads them often, a client pins them or wants them early. */
+export type OwnReason = 'hot' | 'pin' | 'prefetch';
 
 export type HoldReason = AskedReason | OwnReason;
 
@@ -68,6 +68,13 @@ export const HOLD_RULES: Readonly<Record<HoldReason, HoldRule>> = {
     stay: PASSING,
     replaces: true,
     fromOwnDisk: false,
+    handsOn: false,
+    requestTargetBytes: COPY_REQUEST_TARGET_BYTES,
+  },
+  prefetch: {
+    stay: PASSING,
+    replaces: true,
+    fromOwnDisk: true,
     handsOn: false,
     requestTargetBytes: COPY_REQUEST_TARGET_BYTES,
   },

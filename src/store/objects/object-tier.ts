@@ -50,7 +50,7 @@ export class ObjectTier implements PageFollower {
   }
 
   /** Notes that pages which this node holds have been read. */
-  used(keys: readonly string[]): void {
+  readHere(keys: readonly string[]): void {
     this.#writes.used(keys);
   }
 
@@ -77,7 +77,7 @@ export class ObjectTier implements PageFollower {
   }
 
   touched(keys: readonly string[]): void {
-    this.used(keys);
+    this.#writes.used(keys);
   }
 
   /** Removes deleted pages from the queue. */

@@ -1,0 +1,237 @@
+import { assertAtMost, assertEqual, reduced } from '../../base/assert.js';
+import { unlessAborted } from '../../base/concurrency/cancellation.js';
+import { Mutex } from '../../base/concurrency/mutex.js';
+import { ClosedError } from '../../base/errors.js';
+import {
+  HOLD_REQUEST_MAX_KEYS,
+  PREFETCH_LEAD_MS,
+  PREFETCH_PAUSE_MS,
+  PREFETCH_PAUSES_MAX_COUNT,
+  PREFETCH_POOL_FRACTION,
+  PREFETCH_UNREAD_MS,
+  PREFETCHES_WAITING_MAX_COUNT,
+} from '../../base/limits.js';
+import { inTime, type WaitOptions } from '../call/call-options.js';
+import type { PageFollower } from '../call/page-feed.js';
+import type { StoreGround } from '../ground/store-ground.js';
+import type { ObjectTier } from '../objects/object-tier.js';
+import type { Bringing, HeldPages } from './held-pages.js';
+
+/** Collaborators of prefetching, beside the ground. */
+export interface PrefetchingParts {
+  /** Brings pages from this node's disk and from other nodes into the pool. */
+  readonly held: Pick<HeldPages, 'bring' | 'mayCopy'>;
+  /** Brings pages from the object store into the pool; undefined without one. */
+  readonly objects: Pick<ObjectTier, 'bring'> | undefined;
+  /** Whether a program reads or sets pages at this moment. */
+  readonly isBusy: () => boolean;
+}
+
+export interface PrefetchOptions extends WaitOptions {
+  /** Milliseconds from now by which the pages should be in the pool. Default: 0, as soon as possible. */
+  readonly inMs?: number | undefined;
+}
+
+/** A page that was brought and has not been read yet. */
+interface UnreadPage {
+  readonly bytes: number;
+  /** Time of the clock from which on the page counts as wasted. */
+  readonly untilMs: number;
+}
+
+/**
+ * Brings pages into the pool before they are read: from this node's disk, other nodes and the object store. It begins
+ * PREFETCH_LEAD_MS before the pages are expected, works on one request at a time in order of arrival, and lets reads
+ * and writes of programs go first, for a short time before each part.
+ *
+ * A page counts as used when a program of this node reads it, and as wasted when it leaves the pool unread, or is not
+ * read within PREFETCH_UNREAD_MS after it was expected. Unread pages take at most PREFETCH_POOL_FRACTION of the pool.
+ *
+ * Accounting: `#unread` has every page that was brought and is neither used nor wasted, the earliest brought first;
+ * `#unreadBytes` is their total.
+ */
+export class Prefetching implements PageFollower {
+  readonly #ground: StoreGround;
+  readonly #parts: PrefetchingParts;
+  readonly #turns = new Mutex();
+  readonly #maxBytes: number;
+  readonly #unread = new Map<string, UnreadPage>();
+  #unreadBytes = 0;
+  /** Requests that wait or are worked on. */
+  #requests = 0;
+  readonly #closing = new AbortController();
+
+  constructor(ground: StoreGround, parts: PrefetchingParts) {
+    this.#ground = ground;
+    this.#parts = parts;
+    this.#maxBytes = ground.pool.capacity * PREFETCH_POOL_FRACTION;
+    ground.metrics.setGaugeProvider('meshcache_prefetched_unread_bytes', () => this.#unreadBytes);
+  }
+
+  /**
+   * Brings pages into the pool, in order; true for each page that is there when the promise resolves. False: nobody has
+   * the page, there is no room for it, or the call was ended. Refuses further requests while
+   * PREFETCHES_WAITING_MAX_COUNT wait. Throws `ClosedError`.
+   */
+  async prefetch(keys: readonly string[], options: PrefetchOptions = {}): Promise<boolean[]> {
+    if (this.#closing.signal.aborted) throw new ClosedError('the store');
+    return inTime(this.#ground.clock, options, (call) => this.#prefetch(keys, call));
+  }
+
+  async #prefetch(keys: readonly string[], { inMs = 0, signal }: PrefetchOptions): Promise<boolean[]> {
+    const none = keys.map(() => false);
+    if (this.#requests >= PREFETCHES_WAITING_MAX_COUNT || signal?.aborted) {
+      this.#count('refused', keys.length);
+      return none;
+    }
+    const { clock, pool } = this.#ground;
+    const ends = signal === undefined ? this.#closing.signal : AbortSignal.any([signal, this.#closing.signal]);
+    const expectedMs = clock.nowMs() + inMs;
+    this.#requests++;
+    try {
+      if (inMs > PREFETCH_LEAD_MS) await this.#wait(inMs - PREFETCH_LEAD_MS, ends);
+      await unlessAborted(
+        this.#turns.run(() => this.#bring([...new Set(keys)], expectedMs, ends)),
+        ends,
+      );
+    } finally {
+      this.#requests--;
+    }
+    if (ends.aborted) return none;
+    return Array.from(pool.hasBatch(keys), (flag) => flag === 1);
+  }
+
+  /** Called when programs of this node have read pages of the pool. */
+  readHere(keys: readonly string[]): void {
+    if (this.#unread.size === 0) return;
+    let used = 0;
+    for (const key of keys) used += Number(this.#forget(key));
+    if (used > 0) this.#count('used', used);
+  }
+
+  /** Called when pages, possibly these, have left the pool. */
+  gone(keys: readonly string[]): void {
+    if (this.#unread.size === 0 || this.#closing.signal.aborted) return;
+    const unread = keys.filter((key) => this.#unread.has(key));
+    if (unread.length === 0) return;
+    const isHere = this.#ground.pool.hasBatch(unread);
+    let wasted = 0;
+    for (const [i, key] of unread.entries()) if (isHere[i] === 0) wasted += Number(this.#forget(key));
+    if (wasted > 0) this.#count('wasted', wasted);
+  }
+
+  /** Ends all requests. */
+  close(): void {
+    this.#closing.abort();
+  }
+
+  async #bring(keys: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
+    const { pool, clock } = this.#ground;
+    for (let start = 0; start < keys.length; start += HOLD_REQUEST_MAX_KEYS) {
+      await this.#whileBusy(signal);
+      if (signal.aborted || !this.#parts.held.mayCopy) return;
+      this.#forgetLate();
+      const some = keys.slice(start, start + HOLD_REQUEST_MAX_KEYS);
+      const wasHere = pool.hasBatch(some);
+      const wanted = some.filter((_, i) => wasHere[i] === 0);
+      this.#count('present', some.length - wanted.length);
+      if (wanted.length > 0) await this.#bringPart(wanted, expectedMs, signal);
+      if (signal.aborted) return;
+      const inMs = expectedMs - clock.nowMs();
+      if (inMs > 0) pool.expectBatch(some, inMs);
+    }
+  }
+
+  async #bringPart(wanted: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
+    const { pool } = this.#ground;
+    const { held, objects } = this.#parts;
+    const call: Bringing = {
+      admission: () => {
+        let leftBytes = this.#maxBytes - this.#unreadBytes;
+        return (_, length) => {
+          if (length > leftBytes) return false;
+          leftBytes -= length;
+          return true;
+        };
+      },
+      arrived: (keys) => this.#brought(keys, expectedMs),
+      get isOver() {
+        return signal.aborted;
+      },
+    };
+    await held.bring(wanted, 'prefetch', call);
+    this.#brought(wanted, expectedMs);
+    const isHere = pool.hasBatch(wanted);
+    const left = wanted.filter((_, i) => isHere[i] === 0);
+    if (left.length > 0 && objects !== undefined && !signal.aborted && this.#unreadBytes < this.#maxBytes) {
+      const use = async (indices: readonly number[]): Promise<void> =>
+        this.#brought(
+          indices.map((i) => left[i] as string),
+          expectedMs,
+        );
+      await objects.bring({ keys: left, signal, use });
+    }
+    const isBrought = pool.hasBatch(wanted);
+    this.#count('absent', wanted.filter((_, i) => isBrought[i] === 0).length);
+  }
+
+  /** Notes those of the pages that are in the pool as brought and unread. */
+  #brought(keys: readonly string[], expectedMs: number): void {
+    const pages = this.#ground.pool.peekBatch(keys);
+    const untilMs = Math.max(expectedMs, this.#ground.clock.nowMs()) + PREFETCH_UNREAD_MS;
+    let count = 0;
+    for (const [i, key] of keys.entries()) {
+      const bytes = pages[i]?.length;
+      if (bytes === undefined || this.#unread.has(key)) continue;
+      this.#unread.set(key, { bytes, untilMs });
+      this.#unreadBytes += bytes;
+      count++;
+    }
+    this.#count('brought', count);
+  }
+
+  #forget(key: string): boolean {
+    const page = this.#unread.get(key);
+    if (page === undefined) return false;
+    this.#unread.delete(key);
+    this.#unreadBytes = reduced('prefetching: unread bytes', this.#unreadBytes, page.bytes);
+    return true;
+  }
+
+  /** Counts pages as wasted that should have been read long ago. */
+  #forgetLate(): void {
+    const nowMs = this.#ground.clock.nowMs();
+    let wasted = 0;
+    for (const [key, { untilMs }] of this.#unread) if (untilMs <= nowMs) wasted += Number(this.#forget(key));
+    this.#count('wasted', wasted);
+  }
+
+  /** Waits while programs read or set pages, but not for long. */
+  async #whileBusy(signal: AbortSignal): Promise<void> {
+    await this.#ground.clock.yield();
+    for (let i = 0; i < PREFETCH_PAUSES_MAX_COUNT && this.#parts.isBusy() && !signal.aborted; i++) {
+      await this.#wait(PREFETCH_PAUSE_MS, signal);
+    }
+  }
+
+  async #wait(ms: number, signal: AbortSignal): Promise<void> {
+    let cancel = () => {};
+    const time = new Promise<void>((resolve) => {
+      cancel = this.#ground.clock.after(ms, resolve);
+    });
+    await unlessAborted(time, signal);
+    cancel();
+  }
+
+  #count(result: 'brought' | 'present' | 'absent' | 'refused' | 'used' | 'wasted', pages: number): void {
+    if (pages > 0) this.#ground.metrics.count('meshcache_prefetched_pages_total', pages, { result });
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds. */
+  verify(): void {
+    let bytes = 0;
+    for (const page of this.#unread.values()) bytes += page.bytes;
+    assertEqual('prefetching: unread bytes', this.#unreadBytes, bytes);
+    assertAtMost('prefetching: requests', this.#requests, PREFETCHES_WAITING_MAX_COUNT);
+  }
+}
