@@ -1,7 +1,5 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import type { IncomingMessage } from 'node:http';
-import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { constants, gzip } from 'node:zlib';
@@ -10,18 +8,20 @@ import { reduced } from '../base/assert.js';
 import type { WorkTurns } from '../base/concurrency/work-turns.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
+import { ArgumentError } from '../base/errors.js';
 import {
   EVENT_STREAMS_MAX_COUNT,
   HISTORY_STEPS_S,
   METRICS_MAX_CONNECTIONS,
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
-import { isDigestOf, PasswordCheck } from '../net/auth-failures.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
-import { EVERYBODY, type Identity, Users } from '../net/users.js';
+import type { Users } from '../net/users.js';
 import { eventStream, type PageEventSource } from './event-stream.js';
+import { type Access, HttpAccess, say } from './http-access.js';
 import type { MetricsFormat } from './metrics.js';
 import type { HealthReport, NodeView } from './node-report.js';
+import { type PageAdvice, prefetchAsAdvised, readJson, tellAsAdvised } from './page-advice.js';
 
 /** Source of the content of `/metrics`; `Metrics` implements it. */
 export interface MetricsSource {
@@ -68,20 +68,10 @@ interface Content {
   readonly encoding: 'identity' | 'gzip';
 }
 
-/**
- * Readers of a path. `open`: everyone. `figures`: if a token is set, only its holders. `reports`: as `figures`, but
- * only this machine if no token is set. `keys`: only holders of the token, and users who may use all namespaces; nobody
- * if no token is set.
- */
-type Access = 'open' | 'figures' | 'reports' | 'keys';
-
-/** A reader: a holder of the node's token, or one of its users. */
-type Reader = Pick<Identity, 'name' | 'user'>;
-
-const OPERATOR: Reader = { name: 'operator', user: EVERYBODY };
-
 interface Route {
   readonly access: Access;
+  /** Default: GET, and HEAD with it. */
+  readonly method?: 'POST';
   /** Whether the answer is cheap and is given under any load. */
   readonly isProbe?: boolean;
   answer(ctx: Context): Promise<void> | void;
@@ -111,18 +101,9 @@ const compress = promisify(gzip);
 
 /** @internal Answers the requests of a metrics server. Answers never contain parts of a request or stack traces. */
 export class HttpAnswers {
-  /**
-   * Whether the server listens on loopback, so that only programs and browsers of this machine can reach it. Set once
-   * it listens.
-   */
-  isLocalOnly = false;
+  readonly access: HttpAccess;
   readonly #metrics: MetricsSource;
   readonly #node: NodeView | undefined;
-  /** Whether nothing can be read without a token. */
-  readonly #isTokenNeeded: boolean;
-  readonly #tokens: PasswordCheck<Reader>;
-  readonly #users: Users;
-  readonly #tls: DoorTls | undefined;
   readonly #env: Environment;
   readonly #routes: ReadonlyMap<string, Route>;
   /** Contents being created; concurrent requests for the same one share it. */
@@ -134,14 +115,8 @@ export class HttpAnswers {
   constructor(metrics: MetricsSource, options: MetricsServerOptions) {
     this.#metrics = metrics;
     this.#node = options.node;
-    this.#tls = options.tls;
     this.#env = options.env;
-    const { token, users = new Users() } = options;
-    this.#isTokenNeeded = token !== undefined;
-    this.#users = users;
-    const isOperators = token === undefined ? () => false : isDigestOf(token);
-    const ownerOf = (digest: string) => (isOperators(digest) ? OPERATOR : users.identify({ tokenDigest: digest }));
-    this.#tokens = new PasswordCheck(ownerOf, 'metrics', options.env);
+    this.access = new HttpAccess(options);
     this.#routes = this.#routesOf(options);
     if (options.node !== undefined) {
       metrics.setGaugeProvider('meshcache_healthy', () => Number(this.#health().status === 'ok'));
@@ -153,15 +128,15 @@ export class HttpAnswers {
     ctx.set(SECURITY_HEADERS);
     const { method, headers } = ctx.req;
     const isRead = method === 'GET' || method === 'HEAD';
-    // Request bodies are neither used nor awaited.
+    // A body may still be on its way when the request has been answered.
     if (!isRead || 'content-length' in headers || 'transfer-encoding' in headers) ctx.set('Connection', 'close');
     const route = this.#routes.get(ctx.path);
     if (route === undefined) return say(ctx, 404, `not found; there are ${[...this.#routes.keys()].join(' ')}`);
-    if (!isRead) {
-      ctx.set('Allow', 'GET, HEAD');
-      return say(ctx, 405, 'only GET and HEAD are allowed');
+    if (route.method === undefined ? !isRead : method !== route.method) {
+      ctx.set('Allow', route.method ?? 'GET, HEAD');
+      return say(ctx, 405, `only ${route.method ?? 'GET and HEAD'} ${route.method ? 'is' : 'are'} allowed`);
     }
-    if (!this.#admits(ctx, route.access)) return;
+    if (!this.access.admits(ctx, route.access)) return;
     // A connection has one request in progress, but more if the client does not wait for its answers.
     if (this.#underWay >= METRICS_MAX_CONNECTIONS && !route.isProbe) {
       ctx.set('Retry-After', '1');
@@ -173,87 +148,6 @@ export class HttpAnswers {
     } finally {
       this.#underWay = reduced('http answers: under way', this.#underWay, 1);
     }
-  }
-
-  /** Whether the request may read. If not, it has been answered. */
-  #admits(ctx: Context, access: Access): boolean {
-    if (access === 'open') return true;
-    if (this.#tls?.knows(ctx.req.socket) === false) {
-      this.#refused(ctx, 'no certificate');
-      say(ctx, 403, 'show a certificate that metrics_tls_ca_file of this node has signed');
-      return false;
-    }
-    const given = this.#isTokenNeeded || this.#users.hasTokens ? bearerToken(ctx.req) : undefined;
-    if (given !== undefined) return this.#admitsToken(ctx, access, given);
-    const reader = this.#isTokenNeeded ? undefined : this.#users.identify({});
-    if (reader?.user?.has('status') !== true) {
-      this.#demandToken(ctx, 'no token');
-      return false;
-    }
-    // A certificate takes the place of a token.
-    return this.#tls?.wantsCertificates === true
-      ? this.#admitsReader(ctx, access, reader)
-      : this.#admitsAnyone(ctx, access);
-  }
-
-  #demandToken(ctx: Context, reason: string): void {
-    this.#refused(ctx, reason);
-    ctx.set('WWW-Authenticate', 'Bearer realm="meshcache"');
-    const whose = this.#isTokenNeeded ? 'the metrics_token of this node' : 'the token of a user with the right status';
-    say(ctx, 401, `send ${whose}: Authorization: Bearer <token>`);
-  }
-
-  #admitsToken(ctx: Context, access: Access, token: string): boolean {
-    const verdict = this.#tokens.judge(token, ctx.req.socket.remoteAddress ?? '');
-    if (verdict === 'paused') {
-      this.#refused(ctx, 'too many wrong tokens');
-      ctx.set('Retry-After', '1');
-      say(ctx, 429, 'too many wrong tokens from this address; try again in a few seconds');
-    } else if (verdict === 'wrong') {
-      this.#demandToken(ctx, 'wrong token');
-    } else {
-      return this.#admitsReader(ctx, access, verdict);
-    }
-    return false;
-  }
-
-  /** Whether this reader may read. If not, the request has been answered. */
-  #admitsReader(ctx: Context, access: Access, reader: Reader): boolean {
-    if (mayRead(reader, access)) {
-      ctx.state.reader = reader;
-      return true;
-    }
-    this.#refused(ctx, 'no right', ctx.path, reader.name);
-    const needed = access === 'keys' ? 'the right status, and "*" among its tags' : 'the right status';
-    say(ctx, 403, `user ${reader.name} needs ${needed}`);
-    return false;
-  }
-
-  /** Whether the request may read without a token. If not, it has been answered. */
-  #admitsAnyone(ctx: Context, access: Access): boolean {
-    const refusal = this.#refusal(ctx, access);
-    if (refusal === undefined) return true;
-    this.#refused(ctx, 'no token is set', refusal);
-    say(ctx, 403, refusal);
-    return false;
-  }
-
-  #refused({ req, path }: Context, reason: string, detail: string = path, user?: string): void {
-    const actor = { user, address: req.socket.remoteAddress };
-    this.#env.audit?.record({ action: 'status', door: 'http', outcome: 'refused', actor, reason, detail });
-  }
-
-  #refusal(ctx: Context, access: Access): string | undefined {
-    if (access === 'keys') {
-      return 'these events name keys, models and tags, and every user of this machine could read them here: set metrics_token on this node';
-    }
-    if (access === 'reports' && !this.isLocalOnly) {
-      return 'this node listens beyond loopback, and anybody could read its reports: set metrics_token on this node, or metrics_host to 127.0.0.1';
-    }
-    if (this.isLocalOnly && !namesLocally(ctx.req)) {
-      return 'without metrics_token, ask by an IP address or localhost: the name in the Host header is another';
-    }
-    return undefined;
   }
 
   #routesOf({ dashboard = true, node }: MetricsServerOptions): Map<string, Route> {
@@ -278,6 +172,15 @@ export class HttpAnswers {
     const events = node.events?.bind(node);
     if (events !== undefined) {
       routes.set('/api/events', { access: 'keys', answer: (ctx) => this.#answerEvents(ctx, events) });
+    }
+    const advice = node.advice?.bind(node);
+    if (advice !== undefined) {
+      for (const [path, follow] of [
+        ['/api/prefetch', prefetchAsAdvised],
+        ['/api/sessions', tellAsAdvised],
+      ] as const) {
+        routes.set(path, { access: 'advice', method: 'POST', answer: (ctx) => this.#takeAdvice(ctx, advice, follow) });
+      }
     }
     return routes;
   }
@@ -331,8 +234,7 @@ export class HttpAnswers {
     const after = ctx.get('Last-Event-ID') || new URLSearchParams(ctx.querystring).get('after');
     const closed = new AbortController();
     this.#streams++;
-    const { reader } = ctx.state as { readonly reader: Reader };
-    const unwatch = this.#users.onRenewed(() => mayRead(reader, 'keys') || closed.abort());
+    const unwatch = this.access.onRevoked(ctx, () => closed.abort());
     ctx.res.once('close', () => {
       this.#streams = reduced('http answers: streams', this.#streams, 1);
       unwatch();
@@ -340,6 +242,25 @@ export class HttpAnswers {
     });
     const { clock } = this.#env;
     ctx.body = Readable.from(eventStream(source, { ...(after ? { after } : {}), signal: closed.signal, clock }));
+  }
+
+  /** Follows advice in the body of a request; the answer does not wait for what comes of it. */
+  async #takeAdvice(
+    ctx: Context,
+    advice: () => PageAdvice | undefined,
+    follow: (advice: PageAdvice, body: unknown) => number,
+  ): Promise<void> {
+    const taker = advice();
+    if (taker === undefined) return say(ctx, 503, 'the node is starting, or leaving');
+    try {
+      const pages = follow(taker, await readJson(ctx.req));
+      ctx.status = 202;
+      ctx.set('Content-Type', JSON_TYPE);
+      ctx.body = JSON.stringify({ pages });
+    } catch (error) {
+      if (!(error instanceof ArgumentError)) throw error;
+      say(ctx, 400, error.message);
+    }
   }
 
   async #answerReport(ctx: Context, name: string, report: () => Promise<unknown>): Promise<void> {
@@ -404,10 +325,6 @@ export class HttpAnswers {
   }
 }
 
-function mayRead({ user }: Reader, access: Access): boolean {
-  return user?.has('status') === true && (access !== 'keys' || user.mayUseAll);
-}
-
 /** Returns the text of a thrown value. The value may have no text, or throw when asked for it. */
 function textOf(error: unknown): string {
   try {
@@ -415,26 +332,6 @@ function textOf(error: unknown): string {
   } catch {
     return 'unknown';
   }
-}
-
-function say(ctx: Context, status: number, text: string): void {
-  ctx.status = status;
-  ctx.set('Content-Type', 'text/plain; charset=utf-8');
-  ctx.body = `${text}\n`;
-}
-
-/** Returns the token of a request (`Authorization: Bearer <token>`); undefined if it has none. */
-function bearerToken(request: IncomingMessage): string | undefined {
-  return /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '')?.[1];
-}
-
-/**
- * Whether the Host header is an IP address or `localhost`, with any port. Another site can let its own name point to
- * this machine; the browser then treats this server as that site. The Host header reveals that name.
- */
-function namesLocally({ headers }: IncomingMessage): boolean {
-  const host = (headers.host ?? '').replace(/:\d*$/, '');
-  return host.toLowerCase() === 'localhost' || isIP(host.replace(/^\[(.*)\]$/, '$1')) !== 0;
 }
 
 /** Headers of every answer: no page of another site may frame, sniff, cache or read it. */
@@ -461,11 +358,6 @@ function pagePolicy(html: string): string {
     "base-uri 'none'",
     "form-action 'none'",
   ].join('; ');
-}
-
-/** Whether the address can be reached only from this machine. */
-export function isLoopback(address: string): boolean {
-  return /^(::ffff:)?127\./i.test(address) || address === '::1';
 }
 
 function inlineHashes(html: string, element: 'script' | 'style'): string {

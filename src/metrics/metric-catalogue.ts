@@ -107,9 +107,15 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   meshcache_copied_pages_total: {
     help:
       'Pages of other nodes copied into the own pool: handed over by a draining node; read often; to be pinned; ' +
-      'placed on this storage node',
+      'prefetched; placed on this storage node',
     // The reasons for copying pages are defined in `store/holding/hold-rules.ts`.
-    series: each('reason', ['handover', 'hot', 'pin', 'placement']),
+    series: each('reason', ['handover', 'hot', 'pin', 'placement', 'prefetch']),
+  },
+  meshcache_prefetched_pages_total: {
+    help:
+      'Pages that clients asked to have brought into the pool: brought; present before; absent everywhere, or without room; ' +
+      'refused because too many requests waited; of those brought, used, or wasted',
+    series: each('result', ['brought', 'present', 'absent', 'refused', 'used', 'wasted']),
   },
   meshcache_placed_pages_total: { help: 'Pages of this node that a storage node has taken', series: ALONE },
   meshcache_placed_bytes_total: {
@@ -310,6 +316,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_pool_capacity_bytes: 'Bytes of the pool',
   meshcache_pool_quarantined_bytes: 'Bytes of the pool that have been freed and must not be used again yet',
   meshcache_pool_copied_bytes: 'Bytes of the pool that hold copies of other nodes’ pages',
+  meshcache_prefetched_unread_bytes: 'Bytes of the pool that hold prefetched pages which have not been read yet',
   meshcache_pool_placed_pages: 'Pages in the pool that a storage node has, too',
   meshcache_pool_placed_bytes: 'Bytes of the pages in the pool that a storage node has, too',
   meshcache_placements_waiting_pages: 'Pages that wait to be placed on storage nodes',

@@ -17,7 +17,8 @@ import { shown } from '../base/shown.js';
 import { PendingConnections } from '../net/connection-limits.js';
 import type { DoorTls } from '../net/credentials/door-tls.js';
 import { PacedStream } from '../net/paced-stream.js';
-import { HttpAnswers, isLoopback, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
+import { isLoopback } from './http-access.js';
+import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
 
 export type { MetricsServerOptions, MetricsSource } from './http-answers.js';
 
@@ -115,7 +116,7 @@ export class MetricsServer {
   #announce(listener: Server): number {
     const address = hostOf(listener);
     const port = portOf(listener);
-    this.#answers.isLocalOnly = isLoopback(address);
+    this.#answers.access.isLocalOnly = isLoopback(address);
     const url = `${this.#tls === undefined ? 'http' : 'https'}://${formatEndpoint({ host: address, port })}/`;
     this.#env.log.log('info', 'metrics server listening', { url });
     const isProofNeeded = this.#isTokenNeeded || this.#tls?.wantsCertificates === true;

@@ -1,5 +1,6 @@
 import type { PageEventSource } from './event-stream.js';
 import type { ClusterHistory } from './history-report.js';
+import type { PageAdvice } from './page-advice.js';
 
 /*
  * The report of a node about itself, for the dashboard, for `meshcache status` and for other nodes. Reports are plain
@@ -403,6 +404,8 @@ export interface NodeView {
   history?(stepS: number): Promise<ClusterHistory>;
   /** Returns the events of this node's pages; undefined while the node is starting. */
   events?(): PageEventSource | undefined;
+  /** Returns who takes advice about pages that will be read soon; undefined while the node is starting. */
+  advice?(): PageAdvice | undefined;
 }
 
 /** Parts of a report that describe other members. */

@@ -101,8 +101,10 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
     because: 'memory of the addon, and files of other processes: the pool of an environment is HostRegion.allocateFrom',
   },
   'src/net/paced-stream.ts': { ways: ['node:net', 'node:stream', 'timers'], because: OPERATORS },
+  'src/metrics/http-access.ts': { ways: ['koa', 'node:http', 'node:net'], because: OPERATORS },
+  'src/metrics/page-advice.ts': { ways: ['node:http'], because: OPERATORS },
   'src/metrics/http-answers.ts': {
-    ways: ['koa', 'node:fs', 'node:http', 'node:net', 'node:stream', 'node:zlib'],
+    ways: ['koa', 'node:fs', 'node:stream', 'node:zlib'],
     because: OPERATORS,
   },
   'src/metrics/metrics-server.ts': { ways: ['koa', 'node:http', 'node:net'], because: OPERATORS },

@@ -7,6 +7,7 @@ import type { ClusterHistory, HistoryReport } from '../../metrics/history-report
 import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';
+import type { PageAdvice } from '../../metrics/page-advice.js';
 import { DoorTls } from '../../net/credentials/door-tls.js';
 import type { Users } from '../../net/users.js';
 import { NodeFigures } from './node-figures.js';
@@ -39,6 +40,8 @@ export interface StoreReporter {
   troubles(): string[];
   /** The events of the store's pages. */
   readonly events: PageEventSource;
+  /** Takes advice about the store's pages. */
+  readonly advice: PageAdvice;
 }
 
 /**
@@ -142,6 +145,10 @@ export class NodeReporting implements NodeView {
 
   events(): PageEventSource | undefined {
     return this.#isClosing ? undefined : this.#running?.store.events;
+  }
+
+  advice(): PageAdvice | undefined {
+    return this.#isClosing ? undefined : this.#running?.store.advice;
   }
 
   #troubles(): string[] {

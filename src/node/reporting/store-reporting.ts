@@ -20,6 +20,7 @@ import type {
   QuotaUse,
   RedisReport,
 } from '../../metrics/node-report.js';
+import type { PageAdvice } from '../../metrics/page-advice.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { NamespaceTenants } from '../../pool/tenants/namespace-tenants.js';
 import type { RespServer } from '../../resp/resp-server.js';
@@ -57,11 +58,12 @@ export interface StoreReporterParts {
   /** The door for Redis clients; undefined without one. */
   readonly resp: Pick<RespServer, 'endpoint' | 'path' | 'connectionsCount' | 'commandsCount'> | undefined;
   readonly events: PageEventSource;
+  readonly advice: PageAdvice;
 }
 
 /** Creates the reporter for the store's part of a node's report. */
 export function storeReporter(parts: StoreReporterParts): StoreReporter {
-  const { pool, disk, kept, pages, tenants, leaving, placements, config, clients, resp, events } = parts;
+  const { pool, disk, kept, pages, tenants, leaving, placements, config, clients, resp, events, advice } = parts;
   // Computed once, because settings do not change while the node runs.
   const settings = shownSettings(config);
   return {
@@ -91,7 +93,7 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
         ...(quotas === undefined ? {} : { quotas }),
       };
     },
-    events,
+    ...{ events, advice },
     troubles() {
       const failure = disk?.info().failure ?? null;
       return [
