@@ -20,7 +20,7 @@ from typing import Any
 
 NAMES = (
     "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT PIN UNPIN EVENTS"
-    " FINGERPRINT LOOKUPS GET_STAGED"
+    " FINGERPRINT LOOKUPS GET_STAGED TELL PREFETCH"
 )
 #: The name of each type of request by its number.
 TYPES = dict(enumerate(NAMES.split(), 1))
@@ -158,6 +158,14 @@ def _set_bytes(reader: Reader) -> dict[str, Any]:
     return fields | {"pages": [reader.take(length).hex() for length in lengths]}
 
 
+def _tell(reader: Reader) -> dict[str, Any]:
+    pool, session, flags = reader.text16(), reader.text16(), reader.number(1)
+    waiting, shared = reader.number(4), reader.number(4)
+    told = {"waitingMs": waiting} if flags & 1 else {}
+    more = {"branched": bool(flags & 2), "ended": bool(flags & 4), "shared": shared, "keys": reader.keys()}
+    return {"pool": pool, "session": session, **told, **more}
+
+
 DECODERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "HELLO": _hello,
     "FILE": _file,
@@ -178,6 +186,8 @@ DECODERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "STAT": lambda reader: {"pool": reader.text16(), "keys": reader.keys()},
     "PIN": lambda reader: {"pool": reader.text16(), "forMs": reader.number(4), "keys": reader.keys()},
     "UNPIN": lambda reader: {"pool": reader.text16(), "keys": reader.keys()},
+    "PREFETCH": lambda reader: {"pool": reader.text16(), "inMs": reader.number(4), "keys": reader.keys()},
+    "TELL": _tell,
     "EVENTS": lambda reader: {
         "position": reader.text16(),
         "pools": [reader.text16() for _ in range(reader.number(2))],
@@ -209,6 +219,8 @@ class Peer:
         self.priorities: list[str | None] = []
         self.ignores_cancel = False
         self.lock = threading.Lock()
+        #: What was told of sessions.
+        self.sessions: list[dict[str, Any]] = []
         #: Pinned pages, by pool and key, and the milliseconds of each.
         self.pins: dict[tuple[str, str], int] = {}
 
@@ -381,6 +393,13 @@ class Peer:
     def unpin(self, fields: dict[str, Any]) -> bytes | int:
         return bytes(self.pins.pop((fields["pool"], key), None) is not None for key in fields["keys"])
 
+    def prefetch(self, fields: dict[str, Any]) -> bytes | int:
+        return bytes((fields["pool"], key) in self.node.pages for key in fields["keys"])
+
+    def tell(self, fields: dict[str, Any]) -> bytes | int:
+        self.sessions.append(fields)
+        return b""
+
     def unregion(self, fields: dict[str, Any]) -> bytes | int:
         return b"" if self.regions.pop(fields["regionId"], None) is not None else 2
 
@@ -467,7 +486,12 @@ class Peer:
         return b""
 
     def stats(self, fields: dict[str, Any]) -> bytes | int:
-        shown = {"told": self.told, "expiries": self.expiries, "priorities": self.priorities}
+        shown = {
+            "told": self.told,
+            "expiries": self.expiries,
+            "priorities": self.priorities,
+            "sessions": self.sessions,
+        }
         told = shown if self.node.options["shows_told"] else {}
         lookups = {"lookups": self.node.lookups} if self.node.options["shows_lookups"] else {}
         return json.dumps({"pages": len(self.node.pages), **told, **lookups}).encode()

@@ -71,6 +71,11 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
             return protocol.pin_head(pool, fields["forMs"]) + keys
         case "DELETE" | "STAT" | "UNPIN":
             return protocol.text16(pool) + keys
+        case "PREFETCH":
+            return protocol.prefetch_head(pool, fields["inMs"]) + keys
+        case "TELL":
+            told = (fields["branched"], fields["ended"], fields["shared"])
+            return protocol.tell_head(pool, fields["session"], fields.get("waitingMs"), *told) + keys
         case "CLEAR":
             return protocol.clear_body(fields["pools"])
         case "STATS" | "PING":
@@ -106,7 +111,7 @@ def decode(type_: str, body: bytes, fields: dict[str, Any]) -> dict[str, Any]:
         case "EXISTS":
             prefix, flags = protocol.decode_exists(body, request["keys"], request["perKey"])
             return {"request": request, "prefix": prefix, **({"flags": flags} if request["perKey"] else {})}
-        case "GET" | "SET" | "SET_BYTES" | "DELETE" | "PIN" | "UNPIN":
+        case "GET" | "SET" | "SET_BYTES" | "DELETE" | "PIN" | "UNPIN" | "PREFETCH":
             return {"request": request, "results": protocol.decode_flags(body, request["keys"])}
         case "GET_BYTES":
             pages: list[str] = []
@@ -193,6 +198,7 @@ class GoldenFrames(unittest.TestCase):
             "GET_BYTES",
             "PIN",
             "UNPIN",
+            "PREFETCH",
             "EVENTS",
             "GET_STAGED",
         )

@@ -119,6 +119,33 @@ def pin_milliseconds(seconds: float) -> int:
     return min(math.ceil(min(seconds, 1e9) * 1000), protocol.MAX_PIN_MS)
 
 
+def waiting_ms(seconds: float, name: str) -> int:
+    """Converts the time until pages are needed to whole milliseconds. Raises TypeError and ValueError."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, got {seconds!r}")
+    if not 0 <= seconds * 1000 <= protocol.MAX_WAITING_MS:
+        raise ValueError(f"{name} must be 0 to {protocol.MAX_WAITING_MS // 1000} seconds, got {seconds!r}")
+    return round(seconds * 1000)
+
+
+def session_name(session: str) -> str:
+    """Checks the name of a session. Raises TypeError and ValueError."""
+    if not isinstance(session, str):
+        raise TypeError(f"session must be a str, got {session!r}")
+    if not 1 <= len(session.encode("utf-8", "surrogatepass")) <= protocol.MAX_SESSION_BYTES:
+        raise ValueError(f"session must have 1 to {protocol.MAX_SESSION_BYTES} bytes of UTF-8, got {session[:64]!r}")
+    return checked_text(session, "session")
+
+
+def page_count(count: int, name: str) -> int:
+    """Checks a number of pages. Raises TypeError and ValueError."""
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{name} must be a number of pages, got {count!r}")
+    if not 0 <= count < 1 << 32:
+        raise ValueError(f"{name} must be a number of pages, 0 or more, got {count!r}")
+    return count
+
+
 def checked_timeout(timeout: float) -> float:
     """Checks a timeout in seconds, and caps it at 1,000,000. Raises TypeError and ValueError."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import logging
 import os
 import stat as stat_module
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, count, repeat
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, cast, overload
@@ -33,8 +33,11 @@ from .arguments import (
     hint_number,
     keys_of,
     main_pool,
+    page_count,
     pin_milliseconds,
     priority_number,
+    session_name,
+    waiting_ms,
 )
 from .attachment import Attachment
 from .counters import Counters
@@ -47,7 +50,7 @@ from .settings import DEFAULT_STAGING_BYTES, Mode, Settings, default_socket, def
 
 #: Longest wait for the node's own statistics.
 _STATS_SECONDS: Final = 1.0
-_client_ids = itertools.count(1)
+_client_ids = count(1)
 _counters_of: weakref.WeakSet[Counters] = weakref.WeakSet()
 
 
@@ -112,7 +115,7 @@ class Client:
             token_file=default_token_file() if token_file is None else os.fspath(token_file),
         )
         self._id = next(_client_ids)
-        self._region_ids = itertools.count(1)
+        self._region_ids = count(1)
         self._process_memory = process_memory(self._id, next(self._region_ids))
         self._counters = Counters()
         _counters_of.add(self._counters)
@@ -510,7 +513,7 @@ class Client:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
         milliseconds = pin_milliseconds(seconds)
-        attachment = self._pinning_attachment()
+        attachment = self._able_attachment(protocol.CAN_PIN, "pin pages")
         if attachment is None or not keys:
             return [False] * len(keys)
         return self._requests.pin(attachment, pool, milliseconds, keys, deadline)
@@ -522,10 +525,76 @@ class Client:
         """Ends pins of this client. True for each page that it had pinned. Raises NotAvailable for nodes too old."""
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
-        attachment = self._pinning_attachment()
+        attachment = self._able_attachment(protocol.CAN_PIN, "pin pages")
         if attachment is None or not keys:
             return [False] * len(keys)
         return self._requests.per_key(attachment, protocol.UNPIN, protocol.text16(pool), keys, deadline)
+
+    @watched
+    def prefetch(
+        self,
+        keys: Sequence[str] | Sequence[bytes],
+        *,
+        by: float = 0,
+        wait: bool = True,
+        pool: str = "kv",
+        timeout: float | None = None,
+    ) -> list[bool]:
+        """Brings pages from the node's disk, from other nodes or the object store into the node's pool, before they are
+        read: in `by` seconds at the latest. Waits until that has been done, at most `by` and the timeout, and returns
+        True for each page that is in the pool; without `wait` it returns at once, with False for all of them. Raises
+        NotAvailable if the node is too old.
+        """
+        milliseconds = waiting_ms(by, "by")
+        deadline = self._deadline((self._settings.timeout if timeout is None else checked_timeout(timeout)) + by)
+        keys, pool = keys_of(keys, pool)
+        attachment = self._able_attachment(protocol.CAN_TELL_SESSIONS, "prefetch pages")
+        if attachment is None or not keys:
+            return [False] * len(keys)
+        head = protocol.prefetch_head(pool, milliseconds)
+        if wait:
+            return self._requests.per_key(attachment, protocol.PREFETCH, head, keys, deadline)
+        self._requests.send_only(attachment, protocol.PREFETCH, lambda: head, keys, deadline)
+        return [False] * len(keys)
+
+    @watched
+    def tell(
+        self,
+        session: str,
+        keys: Sequence[str] | Sequence[bytes] = (),
+        *,
+        waiting: float | None = None,
+        branched: bool = False,
+        ended: bool = False,
+        shared: int = 0,
+        pool: str = "kv",
+    ) -> bool:
+        """Tells the node what a session, a conversation or a run of an agent, does next. A hint, which may be wrong.
+
+        keys      pages of the session's present request, its head first; they belong to the session from now on
+        waiting   seconds until its next request
+        branched  the session goes on from `keys` alone; its other pages are of a branch that has ended
+        ended     the session has no further request
+        shared    number of pages at the head of `keys` that other sessions use as well
+
+        Does not wait for an answer. False: no node is attached, or it takes no such hints.
+        """
+        milliseconds = None if waiting is None else waiting_ms(waiting, "waiting")
+        session = session_name(session)
+        shared = page_count(shared, "shared")
+        keys, pool = keys_of(keys, pool)
+        attachment = self._attachment()
+        if attachment is None or not attachment.hello.capabilities & protocol.CAN_TELL_SESSIONS:
+            return False
+        deadline = self._deadline(None)
+        is_one = len(keys) <= attachment.hello.max_keys
+        first = protocol.tell_head(pool, session, milliseconds if is_one else None, branched, ended and is_one, shared)
+        heads = chain((first,), repeat(protocol.tell_head(pool, session, None)))
+        self._requests.send_only(attachment, protocol.TELL, lambda: next(heads), keys, deadline)
+        if not is_one:
+            last = protocol.tell_head(pool, session, milliseconds, ended=ended)
+            self._requests.send_only(attachment, protocol.TELL, lambda: last, (), deadline)
+        return True
 
     @watched
     def clear(self, pools: Sequence[str] = (), *, timeout: float | None = None) -> bool:
@@ -769,13 +838,13 @@ class Client:
             raise ClosedError("the client is closed; make another one")
         return self._link.current()
 
-    def _pinning_attachment(self) -> Attachment | None:
-        """The attachment, if there is one. Raises NotAvailable if its node cannot pin pages."""
+    def _able_attachment(self, capability: int, what: str) -> Attachment | None:
+        """The attachment, if there is one. Raises NotAvailable if its node does not have the capability."""
         attachment = self._attachment()
-        if attachment is not None and not attachment.hello.capabilities & protocol.CAN_PIN:
+        if attachment is not None and not attachment.hello.capabilities & capability:
             hello = attachment.hello
             raise NotAvailable(
-                f"node {hello.node_id} has version {hello.package_version}, which cannot pin pages; update the node"
+                f"node {hello.node_id} has version {hello.package_version}, which cannot {what}; update the node"
             )
         return attachment
 

@@ -187,6 +187,23 @@ class Requests:
                 raise ValueError(call.body.decode(errors="replace"))
         return results
 
+    def send_only(
+        self,
+        attachment: Attachment,
+        type_: int,
+        head: Callable[[], bytes],
+        keys: Sequence[str],
+        deadline: float,
+    ) -> None:
+        """Makes requests whose answers do not matter, at least one."""
+        if keys:
+            calls = [call for _, _, call in self.send(attachment, type_, head, keys, _no_tail, deadline)]
+        else:
+            call = self.submit(attachment, type_, head() + protocol.encode_keys([]), deadline)
+            calls = [] if call is None else [call]
+        for call in calls:
+            attachment.connection.abandon(call)
+
     def exists(
         self,
         attachment: Attachment,

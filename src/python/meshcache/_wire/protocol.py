@@ -32,6 +32,8 @@ EVENTS: Final = 18
 FINGERPRINT: Final = 19
 LOOKUPS: Final = 20
 GET_STAGED: Final = 21
+TELL: Final = 22
+PREFETCH: Final = 23
 
 DONE: Final = 0
 BAD_REQUEST: Final = 1
@@ -56,6 +58,7 @@ CAN_TELL_FINGERPRINTS: Final = 256
 CAN_COUNT: Final = 512
 CAN_READ_STAGED: Final = 1024
 CAN_TAKE_INSTANTS: Final = 2048
+CAN_TELL_SESSIONS: Final = 4096
 
 EVENTS_NOTHING: Final = 0
 EVENTS_RESET: Final = 1
@@ -72,6 +75,9 @@ MAX_PIECES: Final = 255
 MAX_SUFFIXES: Final = 255
 MAX_STAT_KEYS: Final = 256
 MAX_PIN_MS: Final = 0xFFFFFFFF
+#: Longest time after which a session may go on, and longest name of one.
+MAX_WAITING_MS: Final = 604_800_000
+MAX_SESSION_BYTES: Final = 256
 MAX_EVENT_POOLS: Final = 16
 #: The longest time after which a page may expire: ten years.
 MAX_EXPIRY_MS: Final = 315_576_000_000
@@ -287,6 +293,19 @@ def staged_head(pool: str, flags: bytes, offset: int, room: int) -> bytes:
 def pin_head(pool: str, milliseconds: int) -> bytes:
     """Head of PIN, before its keys."""
     return text16(pool) + milliseconds.to_bytes(4, "little")
+
+
+def prefetch_head(pool: str, milliseconds: int) -> bytes:
+    """Head of PREFETCH, before its keys."""
+    return text16(pool) + milliseconds.to_bytes(4, "little")
+
+
+def tell_head(
+    pool: str, session: str, waiting_ms: int | None, branched: bool = False, ended: bool = False, shared: int = 0
+) -> bytes:
+    """Head of TELL, before its keys."""
+    flags = (waiting_ms is not None) | branched << 1 | ended << 2
+    return text16(pool) + text16(session) + struct.pack("<BII", flags, waiting_ms or 0, shared)
 
 
 def clear_body(pools: Sequence[str]) -> bytes:
