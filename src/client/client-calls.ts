@@ -137,16 +137,24 @@ export interface Piece {
   readonly length: number;
 }
 
+/** A request about keys whose answer has a flag for each key. */
+export interface SliceRequest {
+  readonly type: RequestType;
+  readonly bodyOf: (keys: string[]) => Buffer;
+  /** Bytes of an answer before its flags. */
+  readonly headBytes: number;
+}
+
 /** Runs the calls of a client: limits their time and sends their requests. */
 export class ClientCalls {
+  /** Longest time of a whole call, in milliseconds. */
+  readonly timeoutMs: number;
   readonly #attachment: Attachment;
-  readonly #timeoutMs: number;
   readonly #lines: SparseLog;
 
-  /** `timeoutMs`: longest time of a whole call, in milliseconds. */
   constructor(attachment: Attachment, timeoutMs: number) {
     this.#attachment = attachment;
-    this.#timeoutMs = timeoutMs;
+    this.timeoutMs = timeoutMs;
     this.#lines = new SparseLog(attachment.env);
   }
 
@@ -162,7 +170,7 @@ export class ClientCalls {
     const { link } = attachment;
     if (link === undefined || signal?.aborted === true) return undefined;
     const askedMs = env.clock.nowMs();
-    return { link, askedMs, untilMs: askedMs + (timeoutMs ?? this.#timeoutMs), signal };
+    return { link, askedMs, untilMs: askedMs + (timeoutMs ?? this.timeoutMs), signal };
   }
 
   /** Returns why a call did not move its pages, as far as the client knows. */
@@ -184,6 +192,23 @@ export class ClientCalls {
     if (call === undefined) return [];
     const { requestMaxKeys, bodyMaxBytes } = call.link.hello;
     return keySlices(keys, { maxCount: Math.min(requestMaxKeys, maxCount ?? requestMaxKeys), maxBytes: bodyMaxBytes });
+  }
+
+  /**
+   * Asks about keys, slice by slice. The result is true for each key whose flag is set in the answers, after
+   * `headBytes`.
+   */
+  async inSlices(
+    call: Call | undefined,
+    keys: readonly string[],
+    { type, bodyOf, headBytes }: SliceRequest,
+  ): Promise<boolean[]> {
+    const results = new Array<boolean>(keys.length).fill(false);
+    for (const { start, keys: some } of this.slices(call, keys)) {
+      const answer = await this.ask(call, type, bodyOf(some));
+      if (answer?.length === headBytes + some.length) takeFlags(results, start, answer.subarray(headBytes));
+    }
+    return results;
   }
 
   /**
@@ -234,6 +259,11 @@ export class ClientCalls {
   #denied(reason: string): void {
     this.#lines.log('warn', 'the node has denied a request, which counts as a miss', { reason }, reason);
   }
+}
+
+/** Sets the results from `start` on as the flags of an answer say. */
+export function takeFlags(results: boolean[], start: number, flags: Uint8Array): void {
+  for (const [i, flag] of flags.entries()) results[start + i] = flag === 1;
 }
 
 /**

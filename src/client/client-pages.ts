@@ -5,7 +5,6 @@ import { BYTES_REQUEST_TARGET_BYTES, CLIENT_REQUEST_MAX_PIECES, CLIENT_STAT_MAX_
 import type { PageHolders } from '../clients/requests/client-namespace.js';
 import {
   type BytesResult,
-  Capability,
   decodeBytesAnswer,
   encodeExists,
   encodeKeyRequest,
@@ -17,7 +16,6 @@ import {
   type PieceColumns,
   RequestType,
 } from '../clients/wire/messages.js';
-import { encodePin } from '../clients/wire/pin-messages.js';
 import type { SetFlags } from '../clients/wire/request-flags.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
@@ -28,7 +26,9 @@ import type {
   NamespacePages,
   PageOptions,
   PagePinOptions,
+  PagePrefetchOptions,
   PageReadOptions,
+  PageSessionNews,
   PageWriteOptions,
 } from '../store/namespace/namespace-pages.js';
 import type { Attachment } from './attachment.js';
@@ -43,8 +43,8 @@ import {
   type Piece,
   toldFlags,
 } from './client-calls.js';
+import { ClientCare } from './client-care.js';
 
-const U32_MAX = 2 ** 32 - 1;
 const NO_SET_FLAGS: SetFlags = { isNamed: false };
 
 /** Bytes of pages moved so far. */
@@ -74,14 +74,6 @@ interface Move {
   readonly options: PageOptions;
 }
 
-/** A request about keys whose answer has a flag for each key. */
-interface SliceRequest {
-  readonly type: RequestType;
-  readonly bodyOf: (keys: string[]) => Buffer;
-  /** Bytes of an answer before its flags. */
-  readonly headBytes: number;
-}
-
 /** The pages of a call, split by how they travel. */
 interface Ways {
   readonly direct: readonly DirectPage[];
@@ -94,17 +86,19 @@ export class ClientPages implements NamespacePages {
   readonly moved: MovedBytes = { direct: 0, bytes: 0 };
   readonly #attachment: Attachment;
   readonly #calls: ClientCalls;
+  readonly #care: ClientCare;
 
   /** `timeoutMs`: longest time of a whole call, in milliseconds. */
   constructor(attachment: Attachment, timeoutMs: number) {
     this.#attachment = attachment;
     this.#calls = new ClientCalls(attachment, timeoutMs);
+    this.#care = new ClientCare(this.#calls);
   }
 
   exists(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
     const call = this.#calls.begin(keys, options);
     const isUncounted = isLookupStated(call?.link);
-    return this.#inSlices(call, keys, {
+    return this.#calls.inSlices(call, keys, {
       type: RequestType.exists,
       bodyOf: (some) => encodeExists({ pool: options.pool, wantsFlags: true, isUncounted, suffixes: [], keys: some }),
       headBytes: 4,
@@ -133,34 +127,27 @@ export class ClientPages implements NamespacePages {
 
   delete(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
     const call = this.#calls.begin(keys, options);
-    return this.#inSlices(call, keys, {
+    return this.#calls.inSlices(call, keys, {
       type: RequestType.delete,
       bodyOf: (some) => encodeKeyRequest(options.pool, some, { hasFlags: false }),
       headBytes: 0,
     });
   }
 
-  /**
-   * Pins pages in the pool of the node. Throws `ERR_REMOTE` if the node's version cannot pin, and `ArgumentError` for a
-   * time that the node does not allow.
-   */
-  async pin(keys: readonly string[], { forMs, ...options }: PagePinOptions): Promise<boolean[]> {
-    const { pool } = options;
-    const call = this.#pinCall(keys, options);
-    return this.#inSlices(call, keys, {
-      type: RequestType.pin,
-      bodyOf: (some) => encodePin({ pool, forMs: Math.min(Math.ceil(forMs), U32_MAX), keys: some }),
-      headBytes: 0,
-    });
+  pin(keys: readonly string[], options: PagePinOptions): Promise<boolean[]> {
+    return this.#care.pin(keys, options);
   }
 
-  async unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
-    const call = this.#pinCall(keys, options);
-    return this.#inSlices(call, keys, {
-      type: RequestType.unpin,
-      bodyOf: (some) => encodeKeyRequest(options.pool, some, { hasFlags: false }),
-      headBytes: 0,
-    });
+  unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
+    return this.#care.unpin(keys, options);
+  }
+
+  prefetch(keys: readonly string[], options: PagePrefetchOptions): Promise<boolean[]> {
+    return this.#care.prefetch(keys, options);
+  }
+
+  tell(session: string, news: PageSessionNews): Promise<void> {
+    return this.#care.tell(session, news);
   }
 
   /**
@@ -226,34 +213,6 @@ export class ClientPages implements NamespacePages {
       return results;
     };
     return move();
-  }
-
-  /** Begins a call about pins. Throws `ERR_REMOTE` if the node's version cannot pin. */
-  #pinCall(keys: readonly string[], options: PageOptions): Call | undefined {
-    const call = this.#calls.begin(keys, options);
-    const hello = call?.link.hello;
-    if (hello === undefined || (hello.capabilities & Capability.pins) !== 0) return call;
-    throw new MeshCacheError(
-      'ERR_REMOTE',
-      `pin: node ${hello.nodeId} has version ${hello.packageVersion}, which cannot pin pages; update the node`,
-    );
-  }
-
-  /**
-   * Asks about keys, slice by slice. The result is true for each key whose flag is set in the answers, after
-   * `headBytes`.
-   */
-  async #inSlices(
-    call: Call | undefined,
-    keys: readonly string[],
-    { type, bodyOf, headBytes }: SliceRequest,
-  ): Promise<boolean[]> {
-    const results = new Array<boolean>(keys.length).fill(false);
-    for (const { start, keys: some } of this.#calls.slices(call, keys)) {
-      const answer = await this.#calls.ask(call, type, bodyOf(some));
-      if (answer?.length === headBytes + some.length) take(results, start, answer.subarray(headBytes));
-    }
-    return results;
   }
 
   async #getCopies(
@@ -484,8 +443,4 @@ function copyInto({ views }: CallerPage, page: Uint8Array): void {
     view.set(page.subarray(at, at + view.length));
     at += view.length;
   }
-}
-
-function take(results: boolean[], start: number, flags: Uint8Array): void {
-  for (const [i, flag] of flags.entries()) results[start + i] = flag === 1;
 }

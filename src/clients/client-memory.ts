@@ -41,7 +41,8 @@ const ALWAYS =
   Capability.priority |
   Capability.fingerprints |
   Capability.lookups |
-  Capability.instants;
+  Capability.instants |
+  Capability.sessions;
 
 export interface ClientMemoryParts {
   /** Path of the client socket. */

@@ -14,9 +14,11 @@ import type { Users } from '../net/users.js';
 import { RespServer } from '../resp/resp-server.js';
 import type { FollowOptions, PageEvents } from '../store/events/page-events.js';
 import type { Pinning } from '../store/holding/pinning.js';
+import type { Prefetching } from '../store/holding/prefetching.js';
 import { StoredPages } from '../store/namespace/namespace-pages.js';
 import { wholeNamespace } from '../store/namespace/node-namespace.js';
 import type { PageStore } from '../store/page-store.js';
+import type { SessionHints } from '../store/sessions/session-hints.js';
 import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';
 import { packageVersion } from './reporting/package-version.js';
@@ -39,6 +41,8 @@ export interface DoorParts {
   readonly runtime: NodeRuntime;
   readonly pages: PageStore;
   readonly pinning: Pinning;
+  readonly prefetching: Prefetching;
+  readonly sessions: SessionHints;
   readonly events: PageEvents;
   readonly keyEncoders: KeyEncoders;
   readonly stats: () => StoreStats;
@@ -115,7 +119,7 @@ async function openClientSocket(
   config: MeshCacheConfig,
   parts: DoorParts & { readonly pauses: PauseWatch },
 ): Promise<ClientServer | undefined> {
-  const { runtime, pages, pinning, events, keyEncoders, stats, pauses, turns, env } = parts;
+  const { runtime, pages, pinning, prefetching, sessions, events, keyEncoders, stats, pauses, turns, env } = parts;
   const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (path === undefined) return undefined;
   const gid = group === undefined ? undefined : groupIdOf(group, env.files);
@@ -134,8 +138,8 @@ async function openClientSocket(
       packageVersion: packageVersion(),
       ownTag: keyEncoders.own.namespace.tag ?? '',
       namespaceOf: (namespace, process) => {
-        const encoder = keyEncoders.of(namespace);
-        return new ClientNamespace(new StoredPages(pages, encoder, pinning.client(process)), namespaceParts);
+        const care = { pins: pinning.client(process), prefetching, sessions };
+        return new ClientNamespace(new StoredPages(pages, keyEncoders.of(namespace), care), namespaceParts);
       },
       nodeStats: () => {
         const { poolCapacityBytes, poolUsedBytes, poolEntries, pinnedEntries, pinnedBytes, members } = stats();

@@ -8,8 +8,7 @@ import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { checkBasicOptions, checkOptions, NO_OPTIONS, type WaitOptions } from '../store/call/call-options.js';
 import type { FollowOptions, PageEvent } from '../store/events/page-events.js';
-import type { ClientPins } from '../store/holding/pinning.js';
-import { StoredPages } from '../store/namespace/namespace-pages.js';
+import { type PageCare, StoredPages } from '../store/namespace/namespace-pages.js';
 import { NodeNamespace, wholeNamespace } from '../store/namespace/node-namespace.js';
 import type { DataLocation } from '../types.js';
 import { closeNode, type Node, openNode, statsOf } from './node.js';
@@ -43,22 +42,20 @@ export class MeshCacheStore extends NodeNamespace {
   /** Turns this store's keys into directory keys, for programs that query the directory themselves. */
   readonly keyEncoder: KeyEncoder;
   readonly #node: Node;
-  /** The pins of this program. */
-  readonly #ownPins: ClientPins;
+  /** What this program asks for pages that it does not read yet. */
+  readonly #care: PageCare;
   #closing: Promise<void> | undefined;
 
   private constructor(created: symbol, node: Node) {
     if (created !== CREATED)
       throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
-    const { pages, pinning, keyEncoders, turns, metrics, runtime } = node;
-    const ownPins = pinning.client();
-    super(new StoredPages(pages, keyEncoders.own, ownPins), turns, (asked, found) =>
-      metrics.recordLookup(asked, found),
-    );
+    const { pages, pinning, prefetching, sessions, keyEncoders, turns, metrics, runtime } = node;
+    const care = { pins: pinning.client(), prefetching, sessions };
+    super(new StoredPages(pages, keyEncoders.own, care), turns, (asked, found) => metrics.recordLookup(asked, found));
     this.keyEncoder = keyEncoders.own;
     this.runtime = runtime;
     this.#node = node;
-    this.#ownPins = ownPins;
+    this.#care = care;
   }
 
   static create(options: MeshCacheStoreOptions, environment?: Partial<Environment>): Promise<MeshCacheStore>;
@@ -111,7 +108,7 @@ export class MeshCacheStore extends NodeNamespace {
    */
   namespace(namespace: Partial<KeyNamespace>): NodeNamespace {
     const { pages, keyEncoders, metrics, turns } = this.#node;
-    const stored = new StoredPages(pages, keyEncoders.of(wholeNamespace(namespace)), this.#ownPins);
+    const stored = new StoredPages(pages, keyEncoders.of(wholeNamespace(namespace)), this.#care);
     return new NodeNamespace(stored, turns, (asked, found) => metrics.recordLookup(asked, found));
   }
 
@@ -213,8 +210,10 @@ export class MeshCacheStore extends NodeNamespace {
    * proportion to their size. For tests and simulations.
    */
   verify(): void {
-    const { runtime, pages, events, disk, promoter, leaving, hotReads, pins, doors } = this.#node;
+    const { runtime, pages, events, disk, promoter, leaving, hotReads, pins, prefetching, sessions, doors } =
+      this.#node;
     const { clients, resp } = doors;
-    for (const part of [runtime, pages, events, disk, promoter, leaving, hotReads, pins, clients, resp]) part?.verify();
+    const ofPages = [pages, events, disk, promoter, leaving, hotReads, pins, prefetching, sessions];
+    for (const part of [runtime, ...ofPages, clients, resp]) part?.verify();
   }
 }

@@ -12,6 +12,7 @@ import { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { PageEventSource } from '../metrics/event-stream.js';
 import { Metrics } from '../metrics/metrics.js';
+import type { PageAdvice } from '../metrics/page-advice.js';
 import { Users } from '../net/users.js';
 import { readUsersFile } from '../net/users-file.js';
 import { openObjectStore, reportObjectStore } from '../objects/object-store.js';
@@ -32,10 +33,12 @@ import { KeyPolicies } from '../store/holding/key-policies.js';
 import { Pinning } from '../store/holding/pinning.js';
 import { reportPlacements } from '../store/holding/placement-lane.js';
 import { Placements } from '../store/holding/placements.js';
+import { Prefetching } from '../store/holding/prefetching.js';
 import { Promoter } from '../store/holding/promoter.js';
 import { WantedPages } from '../store/holding/wanted-pages.js';
 import { PageStore } from '../store/page-store.js';
 import { PagePins } from '../store/pins/page-pins.js';
+import { SessionHints } from '../store/sessions/session-hints.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import { AuditLog } from './audit/audit-log.js';
 import { closeDoors, type Doors, openDoors } from './doors.js';
@@ -88,7 +91,11 @@ export async function openNode(storage: StorageConfig, environment: Partial<Envi
     follow: (options) => node.events.follow(options),
     describe: (namespace) => keyEncoders.describe(namespace),
   };
-  reporting.running(runtime, storeReporter({ ...node, ...doors, events }));
+  const advice: PageAdvice = {
+    prefetch: (keys, inMs) => void node.prefetching.prefetch(keys, { inMs }).catch(() => {}),
+    tell: (name, session) => void node.sessions.note(name, session),
+  };
+  reporting.running(runtime, storeReporter({ ...node, ...doors, events, advice }));
   if (config.waitForDirectory) {
     await orEnd(
       () => runtime.waitForDirectory(),
@@ -196,7 +203,10 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
   const leaving = leavingOf({ runtime, pages, held, wanted, disk, placements, env });
   const hotReads = new HotReads(held, clock);
   const pinning = new Pinning({ pins, held, maxMs: config.pinMaxS * 1000, clock });
-  const store = { pool, pages, events, promoter, held, leaving, placements, hotReads, settling, pins, pinning };
+  const prefetching = new Prefetching(ground, { held, objects: pages.objects, isBusy: () => pages.isBusy });
+  const sessions = new SessionHints(ground, (...told) => runtime.notices.expected(...told));
+  const wishes = { pinning, prefetching, sessions };
+  const store = { pool, pages, events, promoter, held, leaving, placements, hotReads, settling, pins, ...wishes };
   followPages(foundation, tiers, { ...store, wanted, disk: ground.disk });
   runtime.away.listen(() => settling.wasAway());
   runtime.met.listen((nodeIds, isEarlier) => settling.met(nodeIds, isEarlier));
@@ -214,12 +224,13 @@ function followPages(
   { runtime }: Tiers,
   made: Store & { wanted: WantedPages; disk: DiskTier | undefined },
 ): void {
-  const { pages, events, hotReads, held, placements, wanted, disk } = made;
+  const { pages, events, hotReads, held, placements, prefetching, wanted, disk } = made;
   const independent: readonly (PageFollower | null | undefined)[] = [
     disk,
     pages.objects,
     { touched: (keys) => wanted.read(keys) },
     held,
+    prefetching,
     placements && { stated: (keys) => placements.set(keys), gone: (keys) => placements.gone(keys) },
     { changed: (keys) => events.note(keys) },
     { readRemotely: (nodeId, keys, hint) => runtime.notices.touched(nodeId, keys, hint) },
@@ -245,11 +256,12 @@ export function statsOf({
  * Calls in progress end as misses.
  */
 export async function closeNode(node: Foundation & Tiers & Store & { readonly doors?: Doors }): Promise<void> {
-  const { runtime, region, kept, pool, pages, events, promoter, leaving, settling, pinning } = node;
+  const { runtime, region, kept, pool, pages, events, promoter, leaving, settling } = node;
   node.reporting.closing();
   events.close();
   settling.stop();
-  pinning.close();
+  node.pinning.close();
+  node.prefetching.close();
   const leavingClosed = leaving.close();
   const pagesClosed = pages.close();
   const clientsClosed = closeDoors(node.doors);
@@ -266,7 +278,7 @@ export async function closeNode(node: Foundation & Tiers & Store & { readonly do
 }
 
 /** The store's answers to requests of other nodes. */
-function answersOf({ pages, held, leaving }: Store, reporting: NodeReporting): StorePart {
+function answersOf({ pool, pages, held, leaving }: Store, reporting: NodeReporting): StorePart {
   const { statements } = pages;
   return {
     pages: statements,
@@ -274,6 +286,9 @@ function answersOf({ pages, held, leaving }: Store, reporting: NodeReporting): S
     notices: {
       touch(reads) {
         for (const { keys, hint } of reads) pages.touch(keys, hint);
+      },
+      expect(expected) {
+        for (const { keys, inMs } of expected) pool.expectBatch(keys, inMs);
       },
       restate: (keys) => statements.restate(keys),
     },

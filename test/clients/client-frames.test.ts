@@ -1,6 +1,14 @@
 import { readFileSync } from 'node:fs';
 import test from 'ava';
 import { askedRequest, encodeRequestHead } from '../../src/clients/wire/asked-instant.js';
+import {
+  decodePin,
+  decodePrefetch,
+  decodeTell,
+  encodePin,
+  encodePrefetch,
+  encodeTell,
+} from '../../src/clients/wire/care-messages.js';
 import { decodeEvents, decodeEventsAnswer, encodeEvents, encodeEventsAnswer } from '../../src/clients/wire/events.js';
 import {
   decodeFingerprint,
@@ -47,7 +55,6 @@ import {
   encodeGetStaged,
   encodeStagedAnswer,
 } from '../../src/clients/wire/page-messages.js';
-import { decodePin, encodePin } from '../../src/clients/wire/pin-messages.js';
 import type { Tier } from '../../src/types.js';
 import { ended, whole } from '../_support/clients/received.js';
 import { numberBody } from '../_support/clients/test-client.js';
@@ -88,6 +95,8 @@ const TYPES: Readonly<Record<string, number>> = {
   FINGERPRINT: RequestType.fingerprint,
   LOOKUPS: RequestType.lookups,
   GET_STAGED: RequestType.getStaged,
+  TELL: RequestType.tell,
+  PREFETCH: RequestType.prefetch,
 };
 const NOTHING = Buffer.alloc(0);
 const LIMITS = { maxKeys: 100, maxPieces: 100 };
@@ -182,6 +191,10 @@ function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
       const expected = { pool: f.pool, forMs: f.forMs, keys: f.keys };
       return { encoded: encodePin(expected), decoded: decodePin(body, 100), expected };
     }
+    case 'TELL':
+      return { encoded: encodeTell(f), decoded: decodeTell(body, 100), expected: { waitingMs: undefined, ...f } };
+    case 'PREFETCH':
+      return { encoded: encodePrefetch(f), decoded: decodePrefetch(body, 100), expected: f };
     case 'FINGERPRINT':
       return { encoded: encodeFingerprint(f), decoded: decodeFingerprint(body), expected: f };
     case 'EVENTS':

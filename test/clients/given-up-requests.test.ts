@@ -1,5 +1,6 @@
 import test from 'ava';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
+import { encodePin } from '../../src/clients/wire/care-messages.js';
 import { encodeFingerprint } from '../../src/clients/wire/fingerprint-messages.js';
 import {
   encodeExists,
@@ -9,7 +10,6 @@ import {
   RequestType,
   Status,
 } from '../../src/clients/wire/messages.js';
-import { encodePin } from '../../src/clients/wire/pin-messages.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { attach } from '../_support/client/attached-nodes.js';
 import { setBytes, setBytesBody, startNode, startServer } from '../_support/clients/client-fixture.js';

@@ -5,6 +5,7 @@ import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
 import { WRONG_PASSWORDS_BURST_COUNT } from '../../src/base/limits.js';
 import { REQUEST_RIGHTS } from '../../src/clients/requests/client-access.js';
+import { encodePin, encodePrefetch, encodeTell } from '../../src/clients/wire/care-messages.js';
 import { encodeEvents } from '../../src/clients/wire/events.js';
 import { encodeFingerprint } from '../../src/clients/wire/fingerprint-messages.js';
 import { encodeLookups } from '../../src/clients/wire/lookup-messages.js';
@@ -18,7 +19,6 @@ import {
   Status,
 } from '../../src/clients/wire/messages.js';
 import { encodeGetStaged } from '../../src/clients/wire/page-messages.js';
-import { encodePin } from '../../src/clients/wire/pin-messages.js';
 import type { KeyNamespace } from '../../src/core/index.js';
 import { loadNative } from '../../src/native/addon/loader.js';
 import { regionBody, setBytesBody, startNode } from '../_support/clients/client-fixture.js';
@@ -67,6 +67,8 @@ const REQUESTS: Readonly<Record<RequestName, readonly [body: Buffer, showsNothin
   fingerprint: [encodeFingerprint({ client: 'a', fingerprint: 'other' }), (answer) => answer.readUInt32LE() === 0],
   lookups: [encodeLookups({ asked: 1, found: 1 }), any],
   getStaged: [encodeGetStaged({ pool: '', offset: 0, roomBytes: 100, keys: ['k'] }), any],
+  tell: [encodeTell({ pool: '', session: 's', ended: true, keys: ['k'] }), (answer) => answer.length === 0],
+  prefetch: [encodePrefetch({ pool: '', inMs: 0, keys: ['k'] }), miss],
 };
 const NAMES = Object.keys(REQUESTS) as RequestName[];
 /** Requests without an answer, and the one that a connection begins with. */

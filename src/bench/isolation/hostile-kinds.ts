@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import net from 'node:net';
+import { encodePin } from '../../clients/wire/care-messages.js';
 import { encodeEvents } from '../../clients/wire/events.js';
 import { encodeExists, encodeLookups } from '../../clients/wire/lookup-messages.js';
 import {
@@ -11,7 +12,6 @@ import {
   encodeSetBytes,
   RequestType,
 } from '../../clients/wire/messages.js';
-import { encodePin } from '../../clients/wire/pin-messages.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { redisCommand } from '../measuring/redis.js';
 import {

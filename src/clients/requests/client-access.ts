@@ -28,6 +28,8 @@ export const REQUEST_RIGHTS: Readonly<Record<keyof typeof RequestType, Right | u
   fingerprint: 'write',
   lookups: 'read',
   getStaged: 'read',
+  tell: 'read',
+  prefetch: 'read',
 };
 const RIGHTS: ReadonlyMap<number, Right | undefined> = new Map(
   Object.entries(REQUEST_RIGHTS).map(([name, right]) => [RequestType[name as keyof typeof RequestType], right]),

@@ -7,6 +7,8 @@ import type { FollowOptions, PageEvent } from '../../store/events/page-events.js
 import type {
   PageOptions,
   PagePinOptions,
+  PagePrefetchOptions,
+  PageSessionNews,
   PageWriteOptions,
   StoredPages,
 } from '../../store/namespace/namespace-pages.js';
@@ -97,6 +99,16 @@ export class ClientNamespace {
 
   unpin(keys: readonly string[], pool: string): Promise<boolean[]> {
     return this.#in(pool, () => this.#pages.unpin(keys, { pool }));
+  }
+
+  /** Brings pages into the node's pool; see `Prefetching.prefetch`. */
+  prefetch(keys: readonly string[], options: PagePrefetchOptions): Promise<boolean[]> {
+    return this.#in(options.pool, () => this.#pages.prefetch(keys, options));
+  }
+
+  /** Notes what a session of the client does next. */
+  tell(session: string, news: PageSessionNews): Promise<void> {
+    return this.#in(news.pool, () => this.#pages.tell(session, news));
   }
 
   /** Ends all pins of this client. */

@@ -17,6 +17,7 @@ import { inKeySteps, inTurns, type Slice, type StepKeys, slicesOf } from '../../
 import { RequestParts } from '../../store/call/request-calls.js';
 import type { PlacedPage } from '../../store/copied-reads.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
+import { decodePin, decodePrefetch, decodeTell } from '../wire/care-messages.js';
 import {
   type AnswerBody,
   type BytesResult,
@@ -37,7 +38,6 @@ import {
   type ToldFlags,
 } from '../wire/messages.js';
 import { decodeGetStaged, encodeStagedAnswer } from '../wire/page-messages.js';
-import { decodePin } from '../wire/pin-messages.js';
 import { RequestError } from '../wire/request-error.js';
 import { isOfSet } from '../wire/request-flags.js';
 import type { AttachedClient } from './attached-client.js';
@@ -115,6 +115,10 @@ export class ClientRequests {
         return this.#pin(body, signal);
       case RequestType.unpin:
         return this.#unpin(body);
+      case RequestType.prefetch:
+        return this.#prefetch(body, signal);
+      case RequestType.tell:
+        return this.#tell(body);
       case RequestType.clear:
         return this.#clear(body);
       case RequestType.stat:
@@ -372,6 +376,23 @@ export class ClientRequests {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
     const { namespace, goOn } = this.#parts;
     return flagsOf(await inKeySteps(keys, { goOn }, (some) => namespace.unpin(some, pool)));
+  }
+
+  async #prefetch(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { pool, inMs, keys } = decodePrefetch(body, CLIENT_REQUEST_MAX_KEYS);
+    const wanted = await this.#textsOf(keys);
+    return flagsOf(await this.#parts.namespace.prefetch(wanted, { pool, inMs, signal }));
+  }
+
+  async #tell(body: Buffer): Promise<Buffer> {
+    const { session, keys, ...news } = decodeTell(body, CLIENT_REQUEST_MAX_KEYS);
+    await this.#parts.namespace.tell(session, { ...news, keys: await this.#textsOf(keys) });
+    return Buffer.alloc(0);
+  }
+
+  /** Decodes the keys of a request step by step. */
+  #textsOf(keys: StepKeys): Promise<string[]> {
+    return inKeySteps(keys, this.#parts, async (some) => some as string[]);
   }
 
   async #clear(body: Buffer): Promise<Buffer> {

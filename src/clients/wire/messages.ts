@@ -57,6 +57,8 @@ export const RequestType = {
   fingerprint: 19,
   lookups: 20,
   getStaged: 21,
+  tell: 22,
+  prefetch: 23,
 } as const;
 export type RequestType = (typeof RequestType)[keyof typeof RequestType];
 
@@ -90,6 +92,7 @@ export const Capability = {
   lookups: 512,
   stagedReads: 1024,
   instants: 2048,
+  sessions: 4096,
 } as const;
 
 export interface FrameHeader {

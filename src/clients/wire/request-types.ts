@@ -13,6 +13,7 @@ export const CANCELLABLE_TYPES: ReadonlySet<number> = new Set([
   RequestType.pin,
   RequestType.events,
   RequestType.getStaged,
+  RequestType.prefetch,
 ]);
 
 /**

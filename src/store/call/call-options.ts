@@ -65,8 +65,20 @@ export type RefusalReason =
   /** The client's node does not report the reason. */
   | 'unknown';
 
+/** What a caller knows of the session that a call belongs to: a conversation, or a run of an agent. */
+export interface SessionOptions {
+  /** Name of the session, at most SESSION_NAME_MAX_BYTES of UTF-8, unique in its namespace. */
+  readonly session?: string | undefined;
+  /** Seconds until the session's next request is expected. */
+  readonly waiting?: number | undefined;
+  /** Whether the session goes on from the pages of this call alone: its other pages are of a branch that has ended. */
+  readonly branched?: boolean | undefined;
+  /** Whether the session has no further request. */
+  readonly ended?: boolean | undefined;
+}
+
 /** Options of calls that read pages. */
-export interface ReadOptions extends RequestOptions, WaitOptions {
+export interface ReadOptions extends RequestOptions, WaitOptions, SessionOptions {
   /**
    * Called for each page that was not read, before the call resolves: its index in the call, the reason, and the name
    * of its pool (`kv` is the main one). A call with this callback is not joined with other small calls.
@@ -75,7 +87,7 @@ export interface ReadOptions extends RequestOptions, WaitOptions {
 }
 
 /** Options of calls that set pages. */
-export interface WriteOptions extends PublishRequest, WaitOptions {
+export interface WriteOptions extends PublishRequest, WaitOptions, SessionOptions {
   /**
    * Milliseconds after which the pages expire: from then on no node finds them. A whole number from 1 to EXPIRY_MAX_MS,
    * about ten years. Default: they do not expire. Setting a named entry again gives it the expiry of the new call; a
@@ -103,6 +115,10 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
   'onRefused',
   'expiresInMs',
   'priority',
+  'session',
+  'waiting',
+  'branched',
+  'ended',
 ]);
 
 /** Longest delay of a timer. */

@@ -11,7 +11,8 @@ import {
 } from '../call/call-options.js';
 import { checkRequest } from '../call/request-calls.js';
 import { withMethod } from './host-pool.js';
-import type { PageOptions, PagePinOptions } from './namespace-pages.js';
+import type { PageOptions, PagePinOptions, PagePrefetchOptions } from './namespace-pages.js';
+import { checkSession, prefetchMs } from './session-options.js';
 
 /** Result of `setDetailed`. */
 export type SetResult =
@@ -60,6 +61,7 @@ export function checkCall(method: string, options: ReadOptions | WriteOptions): 
   if (options === NO_OPTIONS) return;
   checkOptions(method, options);
   checkRequest(method, options);
+  checkSession(method, options);
 }
 
 /** Runs a part of a call; an argument error that it throws synchronously names the method. */
@@ -116,4 +118,17 @@ export function unpinOptions(options: UnpinOptions, mainPool: string): PageOptio
   checkOptions('unpin', options, 'pool');
   const { pool = mainPool, signal, timeoutMs } = options;
   return { pool, signal, timeoutMs };
+}
+
+/** Options of `prefetch`. */
+export interface PrefetchOptions extends UnpinOptions {
+  /** Seconds from now by which the pages should be in the pool. Default: 0, as soon as possible. */
+  readonly by?: number | undefined;
+}
+
+/** Checks the options of `prefetch`. Throws `ArgumentError`. */
+export function prefetchOptions(options: PrefetchOptions, mainPool: string): PagePrefetchOptions {
+  checkOptions('prefetch', options, 'by', 'pool');
+  const { by, pool = mainPool, signal, timeoutMs } = options;
+  return { inMs: prefetchMs(by), pool, signal, timeoutMs };
 }

@@ -4,7 +4,10 @@ import type { MissReason, Reasons, RefusalReason, TimedOptions, WaitOptions } fr
 import type { CallerPage } from '../call/caller-page.js';
 import type { FirstCopies, MayTake, PageRoom, PlacedPage } from '../copied-reads.js';
 import type { ClientPins } from '../holding/pinning.js';
+import type { Prefetching } from '../holding/prefetching.js';
 import type { PageStore } from '../page-store.js';
+import type { SessionNews } from '../sessions/session-book.js';
+import type { SessionHints } from '../sessions/session-hints.js';
 import { MAIN_POOL } from './hybrid.js';
 
 /**
@@ -37,6 +40,24 @@ export interface PagePinOptions extends PageOptions {
   readonly forMs: number;
 }
 
+/** Options of calls that prefetch pages. */
+export interface PagePrefetchOptions extends PageOptions {
+  /** Milliseconds from now by which the pages should be in the pool. */
+  readonly inMs: number;
+}
+
+/** What a session of the caller does next, and the pool of the pages that it lists. */
+export interface PageSessionNews extends SessionNews {
+  readonly pool: string;
+}
+
+/** What a client of a node may ask for pages that it does not read yet. */
+export interface PageCare {
+  readonly pins: ClientPins;
+  readonly prefetching: Pick<Prefetching, 'prefetch'>;
+  readonly sessions: Pick<SessionHints, 'note'>;
+}
+
 /**
  * Access to the pages of one namespace, by the program's own keys and pool names; one result for each key. Methods
  * throw `ArgumentError` for invalid keys synchronously.
@@ -59,6 +80,10 @@ export interface NamespacePages {
   pin(keys: readonly string[], options: PagePinOptions): Promise<boolean[]>;
   /** Ends pins of this client; true for each page that it had pinned. */
   unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
+  /** Brings pages into the node's pool; true for each page that is there afterwards. */
+  prefetch(keys: readonly string[], options: PagePrefetchOptions): Promise<boolean[]>;
+  /** Tells the node what a session does next; a hint, which may be wrong. */
+  tell(session: string, news: PageSessionNews): Promise<void>;
   /**
    * Drops everything that the node has of the namespace, in these pools and in those used there since the node started.
    */
@@ -69,13 +94,13 @@ export interface NamespacePages {
 export class StoredPages implements NamespacePages {
   readonly keyEncoder: KeyEncoder;
   readonly #pages: PageStore;
-  readonly #pins: ClientPins | undefined;
+  readonly #care: PageCare | undefined;
 
-  /** `pins`: the pins of the client that uses the pages; without them it cannot pin. */
-  constructor(pages: PageStore, keyEncoder: KeyEncoder, pins?: ClientPins) {
+  /** `care`: for the client that uses the pages; without it the client can only read and set them. */
+  constructor(pages: PageStore, keyEncoder: KeyEncoder, care?: PageCare) {
     this.#pages = pages;
     this.keyEncoder = keyEncoder;
-    this.#pins = pins;
+    this.#care = care;
   }
 
   exists(keys: readonly string[], { pool, ...call }: PageOptions): Promise<boolean[]> {
@@ -149,17 +174,27 @@ export class StoredPages implements NamespacePages {
 
   async pin(keys: readonly string[], { pool, forMs, ...call }: PagePinOptions): Promise<boolean[]> {
     const objectKeys = this.objectKeys(keys, pool);
-    return this.#pins?.pin(objectKeys, forMs, call) ?? keys.map(() => false);
+    return this.#care?.pins.pin(objectKeys, forMs, call) ?? keys.map(() => false);
   }
 
   async unpin(keys: readonly string[], { pool }: PageOptions): Promise<boolean[]> {
     const objectKeys = this.objectKeys(keys, pool);
-    return this.#pins?.unpin(objectKeys) ?? keys.map(() => false);
+    return this.#care?.pins.unpin(objectKeys) ?? keys.map(() => false);
   }
 
   /** Ends all pins of the client that uses these pages. */
   endPins(): void {
-    this.#pins?.end();
+    this.#care?.pins.end();
+  }
+
+  async prefetch(keys: readonly string[], { pool, ...call }: PagePrefetchOptions): Promise<boolean[]> {
+    const objectKeys = this.objectKeys(keys, pool);
+    return this.#care?.prefetching.prefetch(objectKeys, call) ?? keys.map(() => false);
+  }
+
+  async tell(session: string, { pool, keys, ...news }: PageSessionNews): Promise<void> {
+    const name = `${this.keyEncoder.prefixesOf([MAIN_POOL])[0]}${session}`;
+    await this.#care?.sessions.note(name, { ...news, keys: keys && this.objectKeys(keys, pool) });
   }
 
   async clear(pools: readonly string[], options?: WaitOptions): Promise<void> {

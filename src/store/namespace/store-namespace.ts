@@ -16,15 +16,11 @@ import {
   checkCall,
   type GetResult,
   isOptions,
-  type PinOptions,
-  pinOptions,
   type ReadResult,
   type SetResult,
   type SizeAndOptions,
   sizeAndOptions,
   tell,
-  type UnpinOptions,
-  unpinOptions,
   withReason,
 } from './call-arguments.js';
 import {
@@ -48,7 +44,9 @@ import {
   type PoolTransfer,
   prefixLength,
 } from './hybrid.js';
+import { NamespaceCare } from './namespace-care.js';
 import type { NamespacePages } from './namespace-pages.js';
+import { newsOf } from './session-options.js';
 
 /**
  * The pages of one namespace, read and written through one node. Stores and namespaces with the same parts share their
@@ -64,7 +62,7 @@ import type { NamespacePages } from './namespace-pages.js';
  * keys of a call are in the order of a prefix, its head first. The eviction policy `yield` learns from both; for other
  * policies they are only counted.
  */
-export class StoreNamespace {
+export class StoreNamespace extends NamespaceCare {
   readonly #pages: NamespacePages;
   readonly #turns: FairTurns;
   readonly #onLookup: (asked: number, found: number) => void;
@@ -76,6 +74,7 @@ export class StoreNamespace {
    * @internal
    */
   constructor(pages: NamespacePages, turns: FairTurns, onLookup: (asked: number, found: number) => void) {
+    super(pages, turns);
     this.#pages = pages;
     this.#turns = turns;
     this.#onLookup = onLookup;
@@ -276,8 +275,8 @@ export class StoreNamespace {
       checkCall('getMany', options);
       const own = checkedKeys('getMany', keys);
       const reasons = options.onMiss && new Reasons<MissReason>();
-      const copies = await blamed('getMany', () =>
-        this.#pages.getCopies(own, { ...options, pool: MAIN_POOL, reasons }),
+      const copies = await this.#inSession({ keys: own, pool: MAIN_POOL, options }, () =>
+        blamed('getMany', () => this.#pages.getCopies(own, { ...options, pool: MAIN_POOL, reasons })),
       );
       if (reasons !== undefined) {
         tell(
@@ -344,35 +343,6 @@ export class StoreNamespace {
   }
 
   /**
-   * Keeps pages in the pool of this node: they are not evicted for `forMs` milliseconds. True for each page that is
-   * pinned; false: no node has it, or it is above the limits of the node (`pin_max_share`). A page on the disk or on
-   * another node is brought into the pool first. Pinning again extends the time. A pin ends with its time, with this
-   * store or client, and when its page is deleted, cleared or overwritten.
-   *
-   * @example
-   * import { MeshCacheStore } from 'meshcache';
-   *
-   * await using store = await MeshCacheStore.create({ discoveryAddr: '127.0.0.1:31990' });
-   * await store.pin(['prompt-0', 'prompt-1'], { forMs: 60_000 }); // [true, true]
-   */
-  async pin(keys: readonly string[], options: PinOptions): Promise<boolean[]> {
-    return this.#turns.run(() => {
-      const call = pinOptions(options, MAIN_POOL);
-      const own = checkedKeys('pin', keys);
-      return blamed('pin', () => this.#pages.pin(own, call));
-    });
-  }
-
-  /** Ends pins of this store or client; true for each page that it had pinned. */
-  async unpin(keys: readonly string[], options: UnpinOptions = NO_OPTIONS): Promise<boolean[]> {
-    return this.#turns.run(() => {
-      const call = unpinOptions(options, MAIN_POOL);
-      const own = checkedKeys('unpin', keys);
-      return blamed('unpin', () => this.#pages.unpin(own, call));
-    });
-  }
-
-  /**
    * Drops everything that this node has of the namespace, in its pool, copies included, on its disk and in the
    * directory, and the copies that other nodes have made of it unless another node has set the page. Of the pools of
    * {@link batchSetV2}, it clears those that this node has used since its start. When the signal is aborted or the time
@@ -432,7 +402,9 @@ export class StoreNamespace {
       });
     }
     const reasons = options.onMiss && new Reasons<MissReason>();
-    const copy = await blamed(method, () => this.#pages.getCopy(key, { ...options, pool: MAIN_POOL, reasons }));
+    const copy = await this.#inSession({ keys, pool: MAIN_POOL, options }, () =>
+      blamed(method, () => this.#pages.getCopy(key, { ...options, pool: MAIN_POOL, reasons })),
+    );
     if (copy === null) options.onMiss?.(0, reasons?.of(0) ?? 'unknown', MAIN_POOL);
     return copy;
   }
@@ -440,11 +412,12 @@ export class StoreNamespace {
   /** Reads pages, and reports the reasons for misses if the caller wants them. */
   #get(method: string, { keys, pages, pool }: HostPages, options: ReadOptions): Promise<boolean[]> {
     const { onMiss } = options;
-    if (onMiss === undefined) return blamed(method, () => this.#pages.get(keys, pages, { ...options, pool }));
-    const reasons = new Reasons<MissReason>();
-    return blamed(method, async () => {
-      const results = await this.#pages.get(keys, pages, { ...options, pool, reasons });
-      tell(results, (i) => onMiss(i, reasons.of(i) ?? 'unknown', pool));
+    const reasons = onMiss && new Reasons<MissReason>();
+    const reading = blamed(method, () => this.#pages.get(keys, pages, { ...options, pool, reasons }));
+    if (onMiss === undefined && options.session === undefined) return reading;
+    return this.#inSession({ keys, pool, options }, async () => {
+      const results = await reading;
+      if (onMiss !== undefined) tell(results, (i) => onMiss(i, reasons?.of(i) ?? 'unknown', pool));
       return results;
     });
   }
@@ -457,14 +430,24 @@ export class StoreNamespace {
     { isNamed }: { readonly isNamed: boolean },
   ): Promise<boolean[]> {
     const { onRefused } = options;
-    if (onRefused === undefined)
-      return blamed(method, () => this.#pages.set(keys, pages, { ...options, pool, isNamed }));
-    const refusals = new Reasons<RefusalReason>();
-    return blamed(method, async () => {
-      const results = await this.#pages.set(keys, pages, { ...options, pool, isNamed, refusals });
-      tell(results, (i) => onRefused(i, refusals.of(i) ?? 'unknown', pool));
+    const refusals = onRefused && new Reasons<RefusalReason>();
+    const setting = blamed(method, () => this.#pages.set(keys, pages, { ...options, pool, isNamed, refusals }));
+    if (onRefused === undefined && options.session === undefined) return setting;
+    return this.#inSession({ keys, pool, options }, async () => {
+      const results = await setting;
+      if (onRefused !== undefined) tell(results, (i) => onRefused(i, refusals?.of(i) ?? 'unknown', pool));
       return results;
     });
+  }
+
+  /** Ends a call, and then tells what its session does next, if it has one; the caller does not wait for that. */
+  async #inSession<T>({ keys, pool, options }: SessionCall, end: () => Promise<T>): Promise<T> {
+    const { session } = options;
+    if (session === undefined) return end();
+    const told = [...keys];
+    const result = await end();
+    this.#pages.tell(session, { ...newsOf(options), keys: told, pool }).catch(() => {});
+    return result;
   }
 
   /** Object keys and pages of a call on a host pool; throws all argument errors. */
@@ -490,6 +473,13 @@ export class StoreNamespace {
     await Promise.allSettled(moved);
     return Object.fromEntries(await Promise.all(moved));
   }
+}
+
+/** The pages of a call, and its options. */
+interface SessionCall {
+  readonly keys: readonly string[];
+  readonly pool: string;
+  readonly options: ReadOptions | WriteOptions;
 }
 
 /** One entry to set. */

@@ -12,6 +12,14 @@ import { ClientAccess } from '../../../src/clients/requests/client-access.js';
 import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
 import { ClientCounts } from '../../../src/clients/requests/client-stats.js';
 import {
+  decodePin,
+  decodePrefetch,
+  decodeTell,
+  encodePin,
+  encodePrefetch,
+  encodeTell,
+} from '../../../src/clients/wire/care-messages.js';
+import {
   decodeEvents,
   decodeEventsAnswer,
   encodeEvents,
@@ -51,7 +59,6 @@ import {
   encodeGetStaged,
   encodeStagedAnswer,
 } from '../../../src/clients/wire/page-messages.js';
-import { decodePin, encodePin } from '../../../src/clients/wire/pin-messages.js';
 import { RequestError } from '../../../src/clients/wire/request-error.js';
 import { type Keys, stringsOf } from '../../../src/core/binding/key-batch.js';
 import { KeyEncoder } from '../../../src/core/index.js';
@@ -71,6 +78,8 @@ const HELLO = encodeHello({ minVersion: 1, maxVersion: 1, name: 'fuzz', pid: 1 }
 const EVENTS = encodeEvents({ position: '', pools: ['', 'mamba'] });
 const LOOKUPS = encodeLookups({ asked: 7, found: 3 });
 const PIN = encodePin({ pool: 'kv', forMs: 60_000, keys: ['a', 'ü', ''] });
+const TELL = encodeTell({ pool: '', session: 's', waitingMs: 5, branched: true, shared: 1, keys: ['k', 'l'] });
+const PREFETCH = encodePrefetch({ pool: '', inMs: 5, keys: ['k'] });
 const pieces = { pieceCount: 2, offsets: [0, 8, 16, 24], lengths: [8, 8, 8, 8], regionIds: [0, 1, 0, 1] };
 const BODIES: readonly Buffer[] = [
   HELLO,
@@ -131,6 +140,8 @@ const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unk
   twice(decodeEvents, encodeEvents),
   twice((body) => decodeEventsAnswer(body, 2), encodeEventsAnswer),
   twice((body) => decodePin(body, 64), encodePin),
+  twice((body) => decodeTell(body, 64), encodeTell),
+  twice((body) => decodePrefetch(body, 64), encodePrefetch),
   twice((body) => decodeGetStaged(body, 64), encodeGetStaged),
   twice((body) => decodeStagedAnswer(body, 2), encodeStagedAnswer),
 ];
@@ -261,6 +272,8 @@ export const clientConnection: Fuzzer = {
       [RequestType.events, EVENTS],
       [RequestType.pin, PIN],
       [RequestType.unpin, BODIES[5] as Buffer],
+      [RequestType.tell, TELL],
+      [RequestType.prefetch, PREFETCH],
       [RequestType.stats, Buffer.alloc(0)],
     ]);
     const frames = [...bodyOf].map(([type, body], i) => frame(type, i + 2, body));
