@@ -1,5 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { wholeNumber } from '../../command/options.js';
+import { READ_REPORT_DELAY_MS } from '../../base/limits.js';
+import { decimalNumber, wholeNumber } from '../../command/options.js';
 import { AgentLoop } from './agent-loop.js';
 import { AgentPages } from './agent-pages.js';
 import { type AgentSession, BLOCK_TOKENS, beginsAgentSessions, readAgentSessions } from './agent-sessions.js';
@@ -51,6 +52,13 @@ export function addAgentOptions(command: Command): Command {
   return command;
 }
 
+/** The option `--report-delay-ms` of a command that reads a trace. */
+export function reportDelayOption(): Option {
+  return new Option('--report-delay-ms <ms>', 'time of the trace until owners hear of reads by other nodes; or never')
+    .argParser(reportDelay)
+    .default(READ_REPORT_DELAY_MS);
+}
+
 /**
  * Reads the requests of a trace, in order: one in the Mooncake format, or recorded agent sessions, which its first line
  * tells; the latter are played in a closed loop. Throws a `CommandFailure` that names the file, the line and what is
@@ -84,6 +92,10 @@ export function* playedRequests(sessions: readonly AgentSession[], options: Agen
 async function* startingWith(first: TraceLine, rest: AsyncIterable<TraceLine>): AsyncGenerator<TraceLine> {
   yield first;
   yield* rest;
+}
+
+function reportDelay(text: string): number {
+  return text === 'never' ? Number.POSITIVE_INFINITY : decimalNumber(0, 3_600_000, 'milliseconds, or never')(text);
 }
 
 function pageTokens(text: string): number {

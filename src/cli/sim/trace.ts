@@ -1,5 +1,5 @@
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { POOL_MAX_BYTES, READ_REPORT_DELAY_MS } from '../../base/limits.js';
+import { POOL_MAX_BYTES } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
 import { type CommandContext, checkWritable, printResult, writePage, wrongUsage } from '../../command/context.js';
 import {
@@ -20,7 +20,7 @@ import {
 } from '../../core/index.js';
 import { reportPage } from '../../sim/report/page.js';
 import type { BarChart, LineChart, LineSeries, Report, ReportHighlight, ReportTable } from '../../sim/report/report.js';
-import { addAgentOptions, TRACE_ARGUMENT } from '../load/trace-requests.js';
+import { addAgentOptions, reportDelayOption, TRACE_ARGUMENT } from '../load/trace-requests.js';
 import { runSimTrace, type SimTraceOptions, type SimTraceResult, type SimTraceRun, shapesOf } from './trace-run.js';
 import { formatSessions, sessionsTables } from './trace-sessions.js';
 
@@ -75,11 +75,7 @@ export function simTraceCommand(context: CommandContext): Command {
     )
     .option('--routing-pages <count>', 'number of first pages that decide routing by prefix', wholeNumber(1, 1e6), 2)
     .option('--page-bytes <size>', 'bytes of a page; one page for each hash id', pageBytes, 64 * 2 ** 10)
-    .addOption(
-      new Option('--report-delay-ms <ms>', 'delay until owners hear of reads by other nodes; or never')
-        .argParser(reportDelay)
-        .default(READ_REPORT_DELAY_MS),
-    )
+    .addOption(reportDelayOption())
     .option(
       '--quarantine-ms <ms>',
       'time of the trace before an evicted range is used again',
@@ -160,10 +156,6 @@ function poolOfNode(text: string): DiskSize {
   if (pages !== null && Number(pages[1]) > 0) return { kind: 'pages', pages: Number(pages[1]) };
   if (pages === null) return { kind: 'bytes', bytes: poolBytes(text, ', or a number of pages such as 10000') };
   throw new InvalidArgumentError('Allowed is a number of pages from 1 on, or a size such as 4gb.');
-}
-
-function reportDelay(text: string): number {
-  return text === 'never' ? Number.POSITIVE_INFINITY : decimalNumber(0, 3_600_000, 'milliseconds, or never')(text);
 }
 
 function shareOfAll(text: string): number {
