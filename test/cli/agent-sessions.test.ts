@@ -128,7 +128,7 @@ test('agent pages: sessions share tool prompts of one length, as far as they fil
     { conversation: 1, toolTokens: 600 },
     turnLine(0, { h: [1, 16] }),
     { conversation: 2, toolTokens: 600 },
-    turnLine(0, { h: [50, 16] }),
+    turnLine(0, { h: [1, 16] }),
     { conversation: 3, toolTokens: 601 },
     turnLine(0, { h: [1, 16] }),
   );
