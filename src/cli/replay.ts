@@ -15,19 +15,29 @@ import {
 } from '../command/options.js';
 import { formatCount } from '../command/table.js';
 import { type EvictionPolicy, WRITE_POLICIES, type WritePolicy } from '../config.js';
+import { defaultCore, PLACEMENT_ROUTINGS, type PlacementRouting } from '../core/index.js';
+import { placementSettings } from '../core/placement/placement-options.js';
+import { placementRouter } from '../core/placement/placement-routing.js';
 import { type DiskSizes, diskSizeFor } from '../disk/disk-store.js';
 import { commandPoolBytes, ownMemory } from '../system/memory-limit.js';
 import { Cluster, NodeFolders } from './cluster/cluster.js';
 import { type LoadRequest, type LoadResult, runLoad } from './load/load.js';
 import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from './load/load-report.js';
-import { readTrace, type TraceRequest, traceKey } from './load/trace.js';
+import { type TraceRequest, traceKey } from './load/trace.js';
+import {
+  type AgentOptions,
+  addAgentOptions,
+  reportDelayOption,
+  TRACE_ARGUMENT,
+  traceRequests,
+} from './load/trace-requests.js';
 
 /** Size of an unbounded pool relative to its pages, which allows for space that the allocator loses. */
 const UNBOUNDED_SLACK = 1.05;
 const UNBOUNDED_SLACK_BYTES = 16 * 2 ** 20;
 const MEMORY_SHARE = 0.9;
 
-interface ReplayOptions {
+interface ReplayOptions extends AgentOptions {
   readonly nodes: number;
   readonly pageBytes: number;
   /** Pool size of each node. */
@@ -43,6 +53,11 @@ interface ReplayOptions {
   /** Where nodes keep pages if there are storage nodes. */
   readonly writePolicy: WritePolicy;
   readonly policy: EvictionPolicy;
+  readonly routing: PlacementRouting;
+  /** With routing by prefix, the number of first pages that decide. */
+  readonly routingPages: number;
+  /** Milliseconds of the trace until owners hear of reads by other nodes; Infinity: they never do. */
+  readonly reportDelayMs: number;
   /** Milliseconds of quarantine; undefined: the configuration's default. */
   readonly quarantineMs?: number;
   /** Number of requests from the trace's start; undefined: all. */
@@ -67,10 +82,11 @@ export interface ReplayResult extends LoadReport {
   /** Hit rate of one exact LRU cache with that many pages. */
   readonly exact_lru_hit_rate: number;
   readonly policy: EvictionPolicy;
+  readonly routing: PlacementRouting;
   readonly concurrency: number;
 }
 
-/** Replays a trace against a cluster of processes on this machine; requests go to the nodes round-robin. */
+/** Replays a trace against a cluster of processes on this machine. */
 async function runReplay(trace: string, options: ReplayOptions, context: CommandContext): Promise<ReplayResult> {
   const progress = context.progress();
   const capacityPages = exactLruPages(options);
@@ -95,20 +111,17 @@ async function runReplay(trace: string, options: ReplayOptions, context: Command
       isLogShown: process.env.MESHCACHE_LOG !== undefined,
       signal: context.signal,
     });
-    const load: LoadResult = await runLoad(
-      cluster.agents.slice(0, options.nodes),
-      loadRequests(trace, options.requests),
-      {
-        concurrency: options.concurrency,
-        clock: context.clock,
-        signal: context.signal,
-        onProgress: (counts) => {
-          const rate = counts.asked === 0 ? 0 : counts.prefixHits / counts.asked;
-          const done = `${formatCount(counts.requests)} of ${formatCount(size.requests)} requests`;
-          progress.update(`${done}, prefix hit rate ${rate.toFixed(3)}, ${counts.wrongBytes} bytes wrong`);
-        },
+    const load: LoadResult = await runLoad(cluster.agents.slice(0, options.nodes), loadRequests(trace, options), {
+      concurrency: options.concurrency,
+      reportDelayMs: options.reportDelayMs,
+      clock: context.clock,
+      signal: context.signal,
+      onProgress: (counts) => {
+        const rate = counts.asked === 0 ? 0 : counts.prefixHits / counts.asked;
+        const done = `${formatCount(counts.requests)} of ${formatCount(size.requests)} requests`;
+        progress.update(`${done}, prefix hit rate ${rate.toFixed(3)}, ${counts.wrongBytes} bytes wrong`);
       },
-    );
+    });
     const statuses = await Promise.all(cluster.agents.map((agent) => agent.status()));
     const report = loadReport(load, { statuses, pageBytes: options.pageBytes });
     return {
@@ -122,6 +135,7 @@ async function runReplay(trace: string, options: ReplayOptions, context: Command
       exact_lru_pages: Number.isFinite(capacityPages) ? capacityPages : null,
       exact_lru_hit_rate: size.exactLruHitRate,
       policy: options.policy,
+      routing: options.routing,
       concurrency: options.concurrency,
     };
   } finally {
@@ -132,16 +146,56 @@ async function runReplay(trace: string, options: ReplayOptions, context: Command
 }
 
 export function replayCommand(context: CommandContext): Command {
-  return new Command('replay')
-    .description('replay a Mooncake-format trace against a cluster of real processes on this machine')
-    .argument('<trace>', 'file of JSON lines: timestamp, input_length, output_length, hash_ids')
-    .option('--nodes <count>', 'node processes; requests reach them round-robin', wholeNumber(1, 64), 3)
+  const command = new Command('replay')
+    .description('replay a trace against a cluster of real processes on this machine')
+    .argument('<trace>', TRACE_ARGUMENT)
+    .option('--nodes <count>', 'node processes', wholeNumber(1, 64), 3)
+    .addOption(
+      new Option('--routing <name>', 'how requests find a node').choices(PLACEMENT_ROUTINGS).default('round-robin'),
+    )
+    .option('--routing-pages <count>', 'number of first pages that decide routing by prefix', wholeNumber(1, 1e6), 2)
     .option('--page-bytes <size>', 'bytes of a page; one page for each hash id', pageBytes, 64 * 2 ** 10)
     .addOption(
       new Option('--pool <size>', 'pool of each node: 4gb, 10000p (pages), or unbounded')
         .argParser(poolSize)
         .default({ kind: 'bytes', bytes: commandPoolBytes() }, '4gb, or all memory'),
     )
+    .addOption(policyOption())
+    .addOption(reportDelayOption())
+    .option(
+      '--quarantine-ms <ms>',
+      'time before an evicted range is used again (default: 1000)',
+      decimalNumber(0, 3_600_000, 'milliseconds'),
+    )
+    .option('--requests <count>', "number of requests from the trace's start (default: all)", wholeNumber(1, 1e9))
+    .option('--concurrency <count>', 'requests in progress in the whole cluster', wholeNumber(1, 64), 1)
+    .addOption(jsonOption())
+    .addHelpText(
+      'after',
+      `
+Examples:
+  meshcache replay trace.jsonl --nodes 3 --page-bytes 64kb --pool 1gb
+  meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool 10000p --quarantine-ms 0
+  meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool unbounded --json
+  meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool 2000p --disk 30000p --quarantine-ms 0
+  meshcache replay agents.jsonl --sessions 32 --users 32 --routing session --page-bytes 4kb --pool 2000p
+  meshcache replay trace.jsonl --nodes 3 --page-bytes 64kb --pool 64mb --storage-nodes 2 --storage-pool 1gb
+
+Recorded agent sessions are known by their first line, which has "conversation". Their requests come in the order of
+the closed loop of sim trace, without pauses.
+Each request looks up its longest prefix, reads it, checks every byte and sets the rest; what was set is on its
+disk, and on storage nodes, before a node's next request. Ends with status 1 when a byte was wrong.`,
+    )
+    .action(async (trace: string, options: ReplayOptions & { json: boolean }) => {
+      const result = await runReplay(trace, options, context);
+      printLoadReport(context, result, { json: options.json, asText: formatReplay });
+    });
+  return addAgentOptions(addTierOptions(command));
+}
+
+/** Adds the options for disks and storage nodes. */
+function addTierOptions(command: Command): Command {
+  return command
     .option('--disk <size>', 'disk tier of each node: 100gb, 30000p (pages); without it there is none', diskSize)
     .option(
       '--disk-path <folder>',
@@ -162,33 +216,7 @@ export function replayCommand(context: CommandContext): Command {
       new Option('--write-policy <policy>', 'where nodes keep pages if there are storage nodes')
         .choices(WRITE_POLICIES)
         .default('storage'),
-    )
-    .addOption(policyOption())
-    .option(
-      '--quarantine-ms <ms>',
-      'time before an evicted range is used again (default: 1000)',
-      decimalNumber(0, 3_600_000, 'milliseconds'),
-    )
-    .option('--requests <count>', "number of requests from the trace's start (default: all)", wholeNumber(1, 1e9))
-    .option('--concurrency <count>', 'requests in progress in the whole cluster', wholeNumber(1, 64), 1)
-    .addOption(jsonOption())
-    .addHelpText(
-      'after',
-      `
-Examples:
-  meshcache replay trace.jsonl --nodes 3 --page-bytes 64kb --pool 1gb
-  meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool 10000p --quarantine-ms 0
-  meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool unbounded --json
-  meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool 2000p --disk 30000p --quarantine-ms 0
-  meshcache replay trace.jsonl --nodes 3 --page-bytes 64kb --pool 64mb --storage-nodes 2 --storage-pool 1gb
-
-Each request looks up its longest prefix, reads it, checks every byte and sets the rest; what was set is on its
-disk, and on storage nodes, before a node's next request. Ends with status 1 when a byte was wrong.`,
-    )
-    .action(async (trace: string, options: ReplayOptions & { json: boolean }) => {
-      const result = await runReplay(trace, options, context);
-      printLoadReport(context, result, { json: options.json, asText: formatReplay });
-    });
+    );
 }
 
 function formatReplay(result: ReplayResult): string {
@@ -213,14 +241,29 @@ function nodeConfig(poolBytes: number, options: ReplayOptions): Record<string, u
   };
 }
 
-async function* loadRequests(trace: string, maxRequests: number | undefined): AsyncGenerator<LoadRequest> {
-  for await (const request of firstRequests(trace, maxRequests)) yield { keys: request.hashIds.map(traceKey) };
+/** The requests with the nodes that `sim trace` would choose. */
+async function* loadRequests(trace: string, options: ReplayOptions): AsyncGenerator<LoadRequest> {
+  const { nodes, routing, routingPages } = options;
+  const router = placementRouter(
+    placementSettings({ nodes, routing, routingPages, poolBytes: 1, pageBytes: 1 }),
+    defaultCore(),
+  );
+  let atMs = 0;
+  try {
+    for await (const { timestampMs, hashIds, session } of firstRequests(trace, options)) {
+      atMs = Math.max(atMs, timestampMs);
+      const target = router.route({ keys: hashIds.map(String), session });
+      yield { keys: hashIds.map(traceKey), target, conversation: session, atMs };
+    }
+  } finally {
+    router.free();
+  }
 }
 
-async function* firstRequests(trace: string, maxRequests = Number.POSITIVE_INFINITY): AsyncGenerator<TraceRequest> {
-  let count = 0;
-  for await (const request of readTrace(trace)) {
-    if (count++ >= maxRequests) return;
+async function* firstRequests(trace: string, options: ReplayOptions): AsyncGenerator<TraceRequest> {
+  let left = options.requests ?? Number.POSITIVE_INFINITY;
+  for await (const request of traceRequests(trace, options)) {
+    if (left-- <= 0) return;
     yield request;
   }
 }
@@ -233,7 +276,7 @@ async function traceSize(
 ): Promise<{ readonly requests: number; readonly uniquePages: number; readonly exactLruHitRate: number }> {
   const lru = new ExactLru(capacityPages);
   let requests = 0;
-  for await (const request of firstRequests(trace, options.requests)) {
+  for await (const request of firstRequests(trace, options)) {
     requests++;
     lru.request(request.hashIds);
   }

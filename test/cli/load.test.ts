@@ -58,6 +58,41 @@ test('load: a turn waits for the turn before it, whatever the concurrency', asyn
   await done;
 });
 
+test('load: requests go where they say, after other targets were told of the reads that are due', async (t) => {
+  const log: string[] = [];
+  const targets = [0, 1].map(
+    (i): LoadTarget => ({
+      async run([keys], atMs) {
+        log.push(`${i} runs ${keys?.join()} at ${atMs}`);
+        return { counts: noCounts(), readLatenciesUs: new Float64Array(), lookupLatenciesUs: new Float64Array() };
+      },
+      async tellReads(untilMs) {
+        log.push(`${i} tells ${untilMs}`);
+      },
+    }),
+  );
+  const requests = [
+    { keys: ['a'], target: 1, atMs: 0 },
+    { keys: ['b'], target: 1, atMs: 10 },
+    { keys: ['c'], target: 0, atMs: 99 },
+    { keys: ['d'], target: 0, atMs: 110 },
+    { keys: ['e'], target: 1, atMs: 198 },
+    { keys: ['f'], target: 1, atMs: 199 },
+  ];
+  await runLoad(targets, requests, { concurrency: 1, clock: systemClock, reportDelayMs: 100 });
+  t.deepEqual(log, [
+    '1 runs a at 0',
+    '1 runs b at 10',
+    '0 runs c at 99',
+    '1 tells 0',
+    '1 tells 10',
+    '0 runs d at 110',
+    '1 runs e at 198',
+    '0 tells 99',
+    '1 runs f at 199',
+  ]);
+});
+
 test('load: one target gets slices of requests, and all results are added up', async (t) => {
   const target = new HeldTarget();
   const names = Array.from({ length: 150 }, (_, i) => `r${i}`);

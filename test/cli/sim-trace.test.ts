@@ -106,23 +106,25 @@ for (const policy of EVICTION_POLICIES) {
 }
 
 test.serial(
-  'sim trace: counts of three real nodes lie where those with early and without reports of reads are',
+  'sim trace: counts of three real nodes are those of a replay, also with late reports of reads',
   async (t) => {
-    const shape = [...small, '--policy', 'lru', '--nodes', '3'];
-    const real = await jsonOf<Counts & { readonly pages_asked: number }>(['replay', TRACE, '--pool', '200p', ...shape]);
-    const simulated: Counts[] = [];
-    for (const delay of ['0', 'never']) {
-      const args = ['sim', 'trace', TRACE, '--pool', '200', '--report-delay-ms', delay, ...shape];
-      simulated.push(...(await jsonOf<SimResult>(args)).runs.map(countsOf));
-    }
-    t.true(real.evictions > 0 && real.hits.remote > 0);
-    // Owners are told of reads within two seconds of real time, in which a replay gets far; and on a busy machine a
-    // request may overtake what other nodes are told of the one before it.
-    const allowed = real.pages_asked * 0.02;
-    for (const pick of [(c: Counts) => c.hits.local, (c: Counts) => c.hits.remote, (c: Counts) => c.evictions]) {
-      const values = simulated.map(pick);
-      const isBetween = pick(real) >= Math.min(...values) - allowed && pick(real) <= Math.max(...values) + allowed;
-      t.true(isBetween, JSON.stringify([real, simulated]));
+    for (const delay of ['0', '2000', '60000']) {
+      const shape = [...small, '--policy', 'lru', '--nodes', '3', '--report-delay-ms', delay];
+      const real = await jsonOf<Counts & { readonly pages_asked: number }>([
+        'replay',
+        TRACE,
+        '--pool',
+        '200p',
+        ...shape,
+      ]);
+      const { runs } = await jsonOf<SimResult>(['sim', 'trace', TRACE, '--pool', '200', ...shape]);
+      t.true(real.evictions > 0 && real.hits.remote > 0);
+      // On a busy machine a request may overtake what other nodes are told of the one before it.
+      const allowed = real.pages_asked * 0.005;
+      for (const pick of [(c: Counts) => c.hits.local, (c: Counts) => c.hits.remote, (c: Counts) => c.evictions]) {
+        const [count, simulated] = [pick(real), pick(runs[0] as Counts)];
+        t.true(Math.abs(count - simulated) <= allowed, `${count}, simulated ${simulated}, delay ${delay}`);
+      }
     }
   },
 );

@@ -1,7 +1,7 @@
 import type { Fuzzer } from './fuzzer.js';
 import { authentication } from './targets/auth.js';
 import { clearCalls } from './targets/clears.js';
-import { configFiles, traceFiles } from './targets/cli-files.js';
+import { agentFiles, configFiles, traceFiles } from './targets/cli-files.js';
 import { clientConnection, clientMessages } from './targets/client-socket.js';
 import { commandLine, environmentVariables } from './targets/command-line.js';
 import { configuration, sizes } from './targets/config.js';
@@ -72,6 +72,7 @@ export const FUZZERS: readonly Fuzzer[] = [
   secretFiles,
   tlsFiles,
   traceFiles,
+  agentFiles,
   journalHeaders,
   journalRecords,
   journalFiles,

@@ -112,6 +112,20 @@ test('page notices: what is expected and does not fit together is refused whole'
   t.deepEqual(expected, []);
 });
 
+test('page notices: deferred reads wait until they are let through, and then are told when asked', async (t) => {
+  const { clock, notices, reads } = bench();
+  const deferred: (() => void)[] = [];
+  notices.deferReads((add) => deferred.push(add));
+  notices.touched('o', ['a']);
+  notices.touched('o', ['b']);
+  clock.advance(10 * READ_REPORT_DELAY_MS);
+  await notices.tellReads();
+  t.deepEqual(reads, []);
+  deferred[0]?.();
+  await notices.tellReads();
+  t.deepEqual(reads, [{ keys: ['a'], hint: 0 }]);
+});
+
 test('page notices: hints and fields of later versions tell nothing', (t) => {
   const { reads, touch } = bench();
   touch({ ...keyFields([]), read_counts: u32(), read_hints: Buffer.of() });

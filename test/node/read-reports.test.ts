@@ -108,6 +108,30 @@ test('read reports: enough reads go at once, one message at a time', async (t) =
   t.is(messages.length, 2);
 });
 
+test('read reports: asked to, they tell all owners at once of what waits', async (t) => {
+  const { clock, messages, reports, add, settled } = bench(t);
+  await reports.tellAll();
+  add('a', ['one']);
+  add('b', ['two']);
+  let isTold = false;
+  const told = reports.tellAll().then(() => {
+    isTold = true;
+  });
+  t.deepEqual(
+    messages.map(({ owner }) => owner),
+    ['a', 'b'],
+  );
+  add('a', ['later']);
+  messages[1]?.end(new Error('the owner is gone'));
+  await settled();
+  t.false(isTold, 'one of the reports is on its way');
+  messages[0]?.end();
+  await told;
+  t.is(messages.length, 2, 'a read that came meanwhile waits for its own time');
+  clock.advance(READ_REPORT_DELAY_MS);
+  t.deepEqual(messages[2]?.reads, [{ keys: ['later'], hint: 0, characters: 5 }]);
+});
+
 test('read reports: what is left behind a full message waits for its own time', async (t) => {
   const { clock, messages, add, settled } = bench(t);
   add('a', keysFrom(0, READ_REPORT_FULL_KEYS));

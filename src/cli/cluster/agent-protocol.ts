@@ -13,8 +13,18 @@ export type AgentCommand =
   | { readonly kind: 'start'; readonly id: number; readonly setup: AgentSetup }
   /** Answers when the node sees `count` members. */
   | { readonly kind: 'await-members'; readonly id: number; readonly count: number }
-  /** Executes requests one after the other; each is a list of page keys. */
-  | { readonly kind: 'run'; readonly id: number; readonly requests: readonly (readonly string[])[] }
+  /**
+   * Executes requests one after the other; each is a list of page keys. With `atMs`, their time in a trace, other nodes
+   * hear of the reads of their pages by `tell-reads` only.
+   */
+  | {
+      readonly kind: 'run';
+      readonly id: number;
+      readonly requests: readonly (readonly string[])[];
+      readonly atMs?: number | undefined;
+    }
+  /** Tells other nodes of the reads of requests up to this time of the trace. */
+  | { readonly kind: 'tell-reads'; readonly id: number; readonly untilMs: number }
   | { readonly kind: 'status'; readonly id: number }
   /** Makes the process outlive the program that started it, and repeat `load` until SIGTERM. */
   | { readonly kind: 'keep'; readonly id: number; readonly load: KeptLoad }

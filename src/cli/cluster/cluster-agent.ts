@@ -16,6 +16,10 @@ const MEMBERS_POLL_MS = 25;
 class Agent {
   #store: MeshCacheStore | undefined;
   #runner: RequestRunner | undefined;
+  /** Time of the current request in a trace, in milliseconds; undefined: it has none. */
+  #atMs: number | undefined;
+  /** Reads of other nodes' pages that wait for `tell-reads`, in order. */
+  #untoldReads: { readonly atMs: number; readonly tell: () => void }[] = [];
   #isKept = false;
   #isClosing = false;
 
@@ -27,7 +31,10 @@ class Agent {
         return this.#awaitMembers(command.count);
       case 'run':
         if (this.#runner === undefined) throw new Error('run before start');
+        this.#atMs = command.atMs;
         return this.#runner.run(command.requests);
+      case 'tell-reads':
+        return this.#tellReads(command.untilMs);
       case 'status':
         return this.#status();
       case 'keep':
@@ -82,8 +89,19 @@ class Agent {
     const buffer = new HostBuffer(setup);
     await store.registerMemPoolHost(buffer);
     this.#runner = new RequestRunner(store, buffer, { pageBytes: setup.pageBytes, clock: systemClock });
+    store.runtime.notices.deferReads((tell) => {
+      if (this.#atMs === undefined) tell();
+      else this.#untoldReads.push({ atMs: this.#atMs, tell });
+    });
     const { nodeId, isMeta } = store.runtime;
     return { nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint, isMeta };
+  }
+
+  async #tellReads(untilMs: number): Promise<void> {
+    const later = this.#untoldReads.findIndex(({ atMs }) => atMs > untilMs);
+    const due = this.#untoldReads.splice(0, later < 0 ? this.#untoldReads.length : later);
+    for (const { tell } of due) tell();
+    await this.#store?.runtime.notices.tellReads();
   }
 
   /** Has no deadline; the calling program has one. */

@@ -189,9 +189,17 @@ export class ClusterAgent {
     await this.#call({ kind: 'await-members', count });
   }
 
-  /** Executes requests in order. Runs of one agent must not overlap. */
-  async run(requests: readonly (readonly string[])[]): Promise<RunResult> {
-    return (await this.#call({ kind: 'run', requests })) as RunResult;
+  /**
+   * Executes requests in order. Runs of one agent must not overlap. With `atMs`, their time in a trace, other nodes hear
+   * of the reads of their pages by {@link tellReads} only.
+   */
+  async run(requests: readonly (readonly string[])[], atMs?: number): Promise<RunResult> {
+    return (await this.#call({ kind: 'run', requests, atMs })) as RunResult;
+  }
+
+  /** Tells other nodes of the reads of requests up to this time of the trace. Resolves when they know. */
+  async tellReads(untilMs: number): Promise<void> {
+    await this.#call({ kind: 'tell-reads', untilMs });
   }
 
   async status(): Promise<AgentStatus> {

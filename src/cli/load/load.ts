@@ -6,19 +6,28 @@ const SLICE_REQUESTS = 64;
 
 /** A process that executes requests in order; {@link ClusterAgent} is one. */
 export interface LoadTarget {
-  run(requests: readonly (readonly string[])[]): Promise<RunResult>;
+  /** `atMs`: time of the requests in a trace; the targets' reads of each other's pages then wait for `tellReads`. */
+  run(requests: readonly (readonly string[])[], atMs?: number): Promise<RunResult>;
+  /** Tells other targets of the reads of their pages by requests up to this time of the trace. */
+  tellReads?(untilMs: number): Promise<void>;
 }
 
 export interface LoadRequest {
   readonly keys: readonly string[];
   /** Requests of one conversation never overlap, whatever the concurrency. */
   readonly conversation?: number;
+  /** Index of the target that executes the request; undefined: each target in turn. */
+  readonly target?: number;
+  /** Milliseconds since the trace's start; undefined: the time of the request is that of the clock. */
+  readonly atMs?: number;
 }
 
 interface LoadOptions {
   /** Most requests in progress in the whole cluster; each process executes one at a time. */
   readonly concurrency: number;
   readonly clock: Clock;
+  /** Milliseconds of the trace after which targets hear of reads of their pages by others. Default: 0. */
+  readonly reportDelayMs?: number;
   /** No request is started after this many milliseconds. */
   readonly maxMs?: number;
   readonly signal?: AbortSignal;
@@ -35,7 +44,7 @@ export interface LoadResult {
 }
 
 /**
- * Sends requests round-robin to the targets, in order, and adds up the results. With a concurrency of 1, a request
+ * Sends requests to their targets, or else round-robin, in order, and adds up the results. With a concurrency of 1, a request
  * starts when the previous one has ended. If a target fails, rejects with the first failure once all requests in
  * progress have ended.
  */
@@ -88,12 +97,19 @@ class Dispatcher {
   readonly #targetEnds: Promise<void>[];
   readonly #conversationEnds = new Map<number, Promise<void>>();
   readonly #underWay = new Set<Promise<void>>();
+  readonly #reportDelayMs: number;
+  /** Requests in a trace's time whose reads other targets have not been told of, in order. */
+  readonly #untold: { readonly target: LoadTarget; readonly atMs: number }[] = [];
   #dispatched = 0;
   #failure: { readonly error: unknown } | undefined;
 
-  constructor(targets: readonly LoadTarget[], options: { readonly concurrency: number }) {
+  constructor(
+    targets: readonly LoadTarget[],
+    options: { readonly concurrency: number; readonly reportDelayMs?: number },
+  ) {
     this.#targets = targets;
     this.#concurrency = options.concurrency;
+    this.#reportDelayMs = options.reportDelayMs ?? 0;
     this.#targetEnds = targets.map(() => Promise.resolve());
   }
 
@@ -101,7 +117,7 @@ class Dispatcher {
   async dispatch(slice: readonly LoadRequest[]): Promise<void> {
     while (this.#underWay.size >= this.#concurrency) await Promise.race(this.#underWay);
     if (this.#failure !== undefined) return this.drain();
-    const target = this.#dispatched++ % this.#targets.length;
+    const target = slice[0]?.target ?? this.#dispatched++ % this.#targets.length;
     const before = [this.#targetEnds[target], ...slice.map((request) => this.#endOf(request.conversation))];
     const end = Promise.all(before)
       .then(() => this.#run(this.#targets[target] as LoadTarget, slice))
@@ -125,10 +141,27 @@ class Dispatcher {
 
   async #run(target: LoadTarget, slice: readonly LoadRequest[]): Promise<void> {
     if (this.#failure !== undefined) return;
-    const result = await target.run(slice.map((request) => request.keys));
+    // A single target reads no page of another one.
+    const atMs = this.#targets.length > 1 ? slice[0]?.atMs : undefined;
+    if (atMs !== undefined) await this.#tellReads(atMs);
+    const result = await target.run(
+      slice.map((request) => request.keys),
+      atMs,
+    );
+    if (atMs !== undefined) this.#untold.push({ target, atMs });
     addCounts(this.counts, result.counts);
     this.readLatenciesUs.push(result.readLatenciesUs);
     this.lookupLatenciesUs.push(result.lookupLatenciesUs);
+  }
+
+  /** Tells the targets, one after the other, of the reads of which they hear at this time of the trace. */
+  async #tellReads(nowMs: number): Promise<void> {
+    for (;;) {
+      const [first] = this.#untold;
+      if (first === undefined || first.atMs + this.#reportDelayMs > nowMs) return;
+      this.#untold.shift();
+      await first.target.tellReads?.(first.atMs);
+    }
   }
 }
 

@@ -13,12 +13,14 @@ import {
   type PlacementRouting,
   PlacementSimulation,
 } from '../../core/index.js';
-import { readTrace, type TraceRequest } from '../load/trace.js';
+import type { TraceRequest } from '../load/trace.js';
+import { type AgentOptions, traceRequests } from '../load/trace-requests.js';
+import { SessionFigures, type SimTraceSessions } from './trace-sessions.js';
 
 /** Requests between two checks of whether the program must end. */
 const TURN_REQUESTS = 500;
 
-export interface SimTraceOptions {
+export interface SimTraceOptions extends AgentOptions {
   readonly nodes: readonly number[];
   readonly pool: readonly SizeOfPool[];
   readonly pageBytes: number;
@@ -30,8 +32,9 @@ export interface SimTraceOptions {
   readonly quarantineMs: number;
   /** Share (0 to 1) of conversation ends that callers report with the hint `closed`. */
   readonly endsTold: number;
-  /** Share (0 to 1) of requests of which callers tell when the conversation goes on, and of those that tell it wrongly. */
+  /** Share (0 to 1) of requests of which callers tell when the conversation goes on. */
   readonly returnsTold: number;
+  /** Share (0 to 1) of these requests of which callers tell it wrongly. */
   readonly toldWrong: number;
   readonly intervalS: number;
   /** Number of requests from the trace's start; undefined: all. */
@@ -58,6 +61,8 @@ export interface SimTraceRun {
   readonly moved_bytes: number;
   /** Requests of the busiest node relative to the mean. */
   readonly busiest_node: number;
+  /** Results by session; null for a trace that does not name sessions. */
+  readonly sessions: SimTraceSessions | null;
   readonly wall_s: number;
   readonly series: SimTraceSeries;
 }
@@ -98,6 +103,9 @@ export interface SimTraceResult {
   readonly runs: readonly SimTraceRun[];
 }
 
+/** A request of a trace with what its caller tells. */
+type SimRequest = PlacementRequest & Pick<TraceRequest, 'session' | 'nextInMs'>;
+
 type Shape = Pick<SimTraceRun, 'nodes' | 'pool_pages' | 'pool_bytes' | 'policy' | 'routing'>;
 
 /** Simulates every combination of nodes, pools, policies and routings on the trace. */
@@ -109,7 +117,7 @@ export async function runSimTrace(
   const progress = context.progress();
   try {
     progress.update('reading the trace');
-    const asked = await readRequests(trace, options.requests, context);
+    const asked = await readRequests(trace, options, context);
     const requests = withReturnsTold(withEndsTold(asked, options.endsTold), options);
     const bounds = new PlacementBounds(requests);
     const rate = (hits: number) => (bounds.pagesAsked === 0 ? 0 : rounded(hits / bounds.pagesAsked));
@@ -160,7 +168,7 @@ async function runShape(
     context,
     rate,
   }: {
-    readonly requests: readonly PlacementRequest[];
+    readonly requests: readonly SimRequest[];
     readonly options: SimTraceOptions;
     readonly context: CommandContext;
     readonly rate: (hits: number) => number;
@@ -179,10 +187,11 @@ async function runShape(
     segmentBytes: Math.min(SEGMENT_MAX_BYTES, shape.pool_bytes),
     intervalMs: options.intervalS * 1000,
   });
+  const figures = new SessionFigures(options.pageBytes);
   try {
     for (const [i, request] of requests.entries()) {
       if (i % TURN_REQUESTS === 0) await turn(context);
-      simulation.request(request);
+      figures.add(request, simulation.request(request));
     }
     const counts = simulation.counts();
     const most = simulation.nodes().reduce((busiest, node) => Math.max(busiest, node.requests), 0);
@@ -190,6 +199,7 @@ async function runShape(
       ...shape,
       ...countsOf(counts, rate),
       busiest_node: rounded((most * shape.nodes) / Math.max(1, counts.requests)),
+      sessions: figures.result(),
       wall_s: rounded((context.clock.nowMs() - startedMs) / 1000),
       series: seriesOf(simulation.intervals()),
     };
@@ -243,14 +253,10 @@ function poolOf(size: SizeOfPool, pageBytes: number): { readonly pool_pages: num
   return { pool_pages: Math.floor(size.bytes / pageBytes), pool_bytes: size.bytes };
 }
 
-async function readRequests(
-  trace: string,
-  maxRequests: number | undefined,
-  context: CommandContext,
-): Promise<TraceRequest[]> {
+async function readRequests(trace: string, options: SimTraceOptions, context: CommandContext): Promise<TraceRequest[]> {
   const requests: TraceRequest[] = [];
-  for await (const request of readTrace(trace)) {
-    if (requests.length === maxRequests) break;
+  for await (const request of traceRequests(trace, options)) {
+    if (requests.length === options.requests) break;
     if (requests.length % TURN_REQUESTS === 0) context.signal.throwIfAborted();
     requests.push(request);
   }
@@ -273,7 +279,7 @@ function rounded(value: number): number {
  * knew that the conversation is over. A conversation continues if a later request has its last page, or its last but
  * one, because the last may not have been full.
  */
-export function withEndsTold(requests: readonly PlacementRequest[], share: number): PlacementRequest[] {
+export function withEndsTold(requests: readonly SimRequest[], share: number): SimRequest[] {
   const lastUses = new Map<number, number>();
   for (const [i, { hashIds }] of requests.entries()) for (const id of hashIds) lastUses.set(id, i);
   let ends = 0;
@@ -289,21 +295,22 @@ export function withEndsTold(requests: readonly PlacementRequest[], share: numbe
 }
 
 /**
- * Adds to a share of the requests when their last full page is asked for again, or that it never is; a share of these
- * have what belongs to another request.
+ * Adds to a share of the requests when they are continued, or that they never are; a share of these have what belongs
+ * to another request. If the trace does not say it, a request is continued when its last full page is asked for again.
  */
 export function withReturnsTold(
-  requests: readonly PlacementRequest[],
+  requests: readonly SimRequest[],
   { returnsTold, toldWrong }: Pick<SimTraceOptions, 'returnsTold' | 'toldWrong'>,
-): PlacementRequest[] {
+): SimRequest[] {
   if (returnsTold === 0) return [...requests];
   const random = seededRandom(1);
   const share = () => random.u32() / 2 ** 32;
   const nextUses = new Map<number, number>();
   const returns = new Array<number>(requests.length);
   for (let i = requests.length - 1; i >= 0; i--) {
-    const { timestampMs, hashIds } = requests[i] as PlacementRequest;
-    returns[i] = (nextUses.get(hashIds.at(-2) ?? (hashIds[0] as number)) ?? Number.POSITIVE_INFINITY) - timestampMs;
+    const { timestampMs, hashIds, nextInMs } = requests[i] as SimRequest;
+    const nextUse = nextUses.get(hashIds.at(-2) ?? (hashIds[0] as number)) ?? Number.POSITIVE_INFINITY;
+    returns[i] = nextInMs ?? nextUse - timestampMs;
     for (const id of hashIds) nextUses.set(id, timestampMs);
   }
   return requests.map((request, i) => {

@@ -1,5 +1,5 @@
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { POOL_MAX_BYTES, READ_REPORT_DELAY_MS } from '../../base/limits.js';
+import { POOL_MAX_BYTES } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
 import { type CommandContext, checkWritable, printResult, writePage, wrongUsage } from '../../command/context.js';
 import {
@@ -20,7 +20,9 @@ import {
 } from '../../core/index.js';
 import { reportPage } from '../../sim/report/page.js';
 import type { BarChart, LineChart, LineSeries, Report, ReportHighlight, ReportTable } from '../../sim/report/report.js';
+import { addAgentOptions, reportDelayOption, TRACE_ARGUMENT } from '../load/trace-requests.js';
 import { runSimTrace, type SimTraceOptions, type SimTraceResult, type SimTraceRun, shapesOf } from './trace-run.js';
+import { formatSessions, sessionsTables } from './trace-sessions.js';
 
 const NODES_MAX_COUNT = 1024;
 const CLUSTERS_MAX_COUNT = 1000;
@@ -36,17 +38,18 @@ Examples:
   meshcache sim trace trace.jsonl --pool 1000,5859,10000,30000 --policy lru --json
   meshcache sim trace trace.jsonl --nodes 1,3,16 --routing round-robin,prefix --html report.html
   meshcache sim trace trace.jsonl --policy yield --ends-told 0.9
+  meshcache sim trace agents.jsonl --users 32 --block 512 --nodes 3 --routing session --returns-told 1
   meshcache sim trace trace.jsonl --pool 16gb,64gb --page-bytes 4mb --nodes 8 --report-delay-ms 5000
 
+Recorded agent sessions are known by their first line, which has "conversation". Users play them in a closed loop: a
+request begins after the last answer and the think time.
 Nothing is started: requests go one after the other to pools that hold no bytes, by the code of real nodes.
 Beside the runs stand two bounds: a cache that knows the future, and one with room for everything.`;
 
 export function simTraceCommand(context: CommandContext): Command {
-  return new Command('trace')
-    .description(
-      'predict the hit rates of a Mooncake-format trace for all combinations of nodes, pools, policies and routings',
-    )
-    .argument('<trace>', 'file of JSON lines: timestamp, input_length, output_length, hash_ids')
+  const command = new Command('trace')
+    .description('predict the hit rates of a trace for all combinations of nodes, pools, policies and routings')
+    .argument('<trace>', TRACE_ARGUMENT)
     .addOption(
       new Option('--pool <sizes>', 'pools of each node, comma-separated: 10000 (pages) or 4gb')
         .argParser(listOf(poolOfNode))
@@ -72,25 +75,13 @@ export function simTraceCommand(context: CommandContext): Command {
     )
     .option('--routing-pages <count>', 'number of first pages that decide routing by prefix', wholeNumber(1, 1e6), 2)
     .option('--page-bytes <size>', 'bytes of a page; one page for each hash id', pageBytes, 64 * 2 ** 10)
-    .addOption(
-      new Option('--report-delay-ms <ms>', 'delay until owners hear of reads by other nodes; or never')
-        .argParser(reportDelay)
-        .default(READ_REPORT_DELAY_MS),
-    )
+    .addOption(reportDelayOption())
     .option(
       '--quarantine-ms <ms>',
       'time of the trace before an evicted range is used again',
       decimalNumber(0, 3_600_000, 'milliseconds'),
       0,
     )
-    .option(
-      '--returns-told <share>',
-      'part of the requests of which callers tell when they are continued: 0 to 1',
-      shareOfAll,
-      0,
-    )
-    .option('--told-wrong <share>', 'part of those that tell it wrongly: 0 to 1', shareOfAll, 0)
-    .option('--ends-told <share>', 'part of the ends of conversations that callers report: 0 to 1', shareOfAll, 0)
     .option('--interval-s <seconds>', 'seconds of the trace for each point of the charts', seconds, 60)
     .option('--requests <count>', "number of requests from the trace's start (default: all)", wholeNumber(1, 1e9))
     .option('--html <file>', 'also write the result as one HTML page')
@@ -104,6 +95,20 @@ export function simTraceCommand(context: CommandContext): Command {
       printResult(context, result, { json: options.json, asText: formatSimTrace });
       if (options.html !== undefined) context.tell(`report: ${options.html}`);
     });
+  return addAgentOptions(addToldOptions(command));
+}
+
+/** Adds the options for what callers say of the time to come. */
+function addToldOptions(command: Command): Command {
+  return command
+    .option('--ends-told <share>', 'part of the ends of conversations that callers report: 0 to 1', shareOfAll, 0)
+    .option(
+      '--returns-told <share>',
+      'part of the requests of which callers tell when they are continued: 0 to 1',
+      shareOfAll,
+      0,
+    )
+    .option('--told-wrong <share>', 'part of those that tell it wrongly: 0 to 1', shareOfAll, 0);
 }
 
 function formatSimTrace(result: SimTraceResult): string {
@@ -128,7 +133,7 @@ function formatSimTrace(result: SimTraceResult): string {
   const asked = `${formatCount(result.requests)} requests, ${formatCount(result.pages_asked)} pages asked for`;
   const unique = `${formatCount(result.unique_pages)} different ones of ${formatSize(result.page_bytes)}`;
   const bound = `With room for all of them the hit rate is ${result.unbounded_hit_rate.toFixed(4)}.`;
-  return `${result.trace}: ${asked}, ${unique}\n\n${formatTable(rows)}\n\n${bound}`;
+  return `${result.trace}: ${asked}, ${unique}\n\n${formatTable(rows)}\n\n${bound}${formatSessions(result.runs)}`;
 }
 
 function share(part: number, whole: number): string {
@@ -151,10 +156,6 @@ function poolOfNode(text: string): DiskSize {
   if (pages !== null && Number(pages[1]) > 0) return { kind: 'pages', pages: Number(pages[1]) };
   if (pages === null) return { kind: 'bytes', bytes: poolBytes(text, ', or a number of pages such as 10000') };
   throw new InvalidArgumentError('Allowed is a number of pages from 1 on, or a size such as 4gb.');
-}
-
-function reportDelay(text: string): number {
-  return text === 'never' ? Number.POSITIVE_INFINITY : decimalNumber(0, 3_600_000, 'milliseconds, or never')(text);
 }
 
 function shareOfAll(text: string): number {
@@ -215,6 +216,7 @@ function simTraceReport(result: SimTraceResult): Report {
         note: `One point for ${formatCount(result.interval_s)} seconds.${left > 0 ? ` ${left} further charts are left out; the JSON has their values.` : ''}`,
         blocks: times,
       },
+      { title: 'By session', blocks: sessionsTables(result.runs) },
       { title: 'All simulated clusters', blocks: [runsTable(result)] },
     ].filter(({ blocks }) => blocks.length > 0),
     parameters: [

@@ -63,8 +63,8 @@ interface Report {
  * sets the other pages in its own pool. After the call it drops those that another node has, as real nodes do without
  * `keep_duplicates`.
  *
- * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; nearly
- * with several, because requests there come without pauses and may overtake messages between nodes. A quarantine
+ * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; with
+ * several, unless a request there overtakes messages between nodes, because requests come without pauses. A quarantine
  * follows the trace's time here and real time there. Disks, `promote_hot_reads` and `keep_duplicates` are not
  * simulated.
  *

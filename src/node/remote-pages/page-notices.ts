@@ -44,6 +44,7 @@ export class PageNotices {
   readonly #clock: Clock;
   /** Owners to which a notice of failed reads is in flight. */
   readonly #underWay = new Set<string>();
+  #defer: (add: () => void) => void = (add) => add();
 
   constructor({ rpc, endpointOf, env }: PageNoticesParts) {
     this.#rpc = rpc;
@@ -65,7 +66,20 @@ export class PageNotices {
    * policy knows about the use.
    */
   touched(nodeId: string, keys: readonly string[], hint: RequestHint = 0): void {
-    this.#reports.add(nodeId, { keys, hint });
+    this.#defer(() => this.#reports.add(nodeId, { keys, hint }));
+  }
+
+  /**
+   * Has `defer` decide when a read begins to wait for its report: when it calls what it is given. For loads whose
+   * requests come without the pauses that they have in practice, and which have a time of their own.
+   */
+  deferReads(defer: (add: () => void) => void): void {
+    this.#defer = defer;
+  }
+
+  /** Reports all reads that wait to be reported. Resolves when the owners know of them, or cannot be told. */
+  async tellReads(): Promise<void> {
+    await this.#reports.tellAll();
   }
 
   /**

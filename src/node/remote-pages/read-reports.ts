@@ -44,7 +44,8 @@ interface OwnerReads {
   keys: number;
   /** Time of the clock at which the oldest read must be reported. */
   dueMs: number;
-  isUnderWay: boolean;
+  /** The report in flight; undefined: none. */
+  underWay: Promise<void> | undefined;
   /** Cancels the timer of the next report; undefined when no timer runs. */
   cancelTimer: (() => void) | undefined;
 }
@@ -91,6 +92,17 @@ export class ReadReports {
     this.#goOn(nodeId, owner);
   }
 
+  /** Reports all waiting reads now. Resolves when the owners have answered, or the reports have failed. */
+  async tellAll(): Promise<void> {
+    const nowMs = this.#parts.clock.nowMs();
+    const told = [...this.#owners].map(async ([nodeId, owner]) => {
+      owner.dueMs = nowMs;
+      this.#goOn(nodeId, owner);
+      while (owner.underWay !== undefined) await owner.underWay;
+    });
+    await Promise.all(told);
+  }
+
   /** Stops reporting: waiting reads are dropped. */
   close(): void {
     this.#isClosed = true;
@@ -106,7 +118,7 @@ export class ReadReports {
       const count = owner.reads.reduce((sum, read) => sum + read.keys.length, 0);
       assertEqual('read reports: keys that wait for an owner', owner.keys, count);
       assert(
-        owner.isUnderWay || (owner.reads.length > 0 && owner.cancelTimer !== undefined),
+        owner.underWay !== undefined || (owner.reads.length > 0 && owner.cancelTimer !== undefined),
         'read reports: reads wait that nothing sends',
       );
       keys += count;
@@ -121,7 +133,7 @@ export class ReadReports {
   #ownerOf(nodeId: string): OwnerReads {
     let owner = this.#owners.get(nodeId);
     if (owner === undefined) {
-      owner = { reads: [], keys: 0, dueMs: 0, isUnderWay: false, cancelTimer: undefined };
+      owner = { reads: [], keys: 0, dueMs: 0, underWay: undefined, cancelTimer: undefined };
       this.#owners.set(nodeId, owner);
     }
     return owner;
@@ -129,7 +141,7 @@ export class ReadReports {
 
   /** Sends the next report to an owner if it is full or due; otherwise sets a timer for it. */
   #goOn(nodeId: string, owner: OwnerReads): void {
-    if (owner.isUnderWay || this.#isClosed) return;
+    if (owner.underWay !== undefined || this.#isClosed) return;
     if (owner.reads.length === 0) {
       owner.cancelTimer?.();
       this.#owners.delete(nodeId);
@@ -139,7 +151,7 @@ export class ReadReports {
     if (owner.keys >= READ_REPORT_FULL_KEYS || waitMs <= 0) {
       owner.cancelTimer?.();
       owner.cancelTimer = undefined;
-      void this.#send(nodeId, owner);
+      owner.underWay = this.#send(nodeId, owner);
       return;
     }
     owner.cancelTimer ??= this.#parts.clock.after(waitMs, () => {
@@ -150,7 +162,6 @@ export class ReadReports {
 
   /** Sends one report and continues with the next one. Never rejects. */
   async #send(nodeId: string, owner: OwnerReads): Promise<void> {
-    owner.isUnderWay = true;
     this.#owners.delete(nodeId);
     this.#owners.set(nodeId, owner);
     const reads = this.#take(owner);
@@ -160,7 +171,7 @@ export class ReadReports {
       () => false,
     );
     this.#count(isTold ? 'told' : 'failed', keys);
-    owner.isUnderWay = false;
+    owner.underWay = undefined;
     this.#goOn(nodeId, owner);
   }
 

@@ -1,6 +1,9 @@
 import { ConfigError } from '../../../src/base/errors.js';
 import { CALL_MAX_KEYS } from '../../../src/base/limits.js';
+import { readAgentSessions } from '../../../src/cli/load/agent-sessions.js';
 import { readTrace, type TraceRequest } from '../../../src/cli/load/trace.js';
+import { traceLines } from '../../../src/cli/load/trace-lines.js';
+import { playedRequests } from '../../../src/cli/load/trace-requests.js';
 import { parseConfiguration, readConfiguration } from '../../../src/cli/settings/configuration.js';
 import { sourceConfig } from '../../../src/cli/settings/endpoints.js';
 import { CommandFailure } from '../../../src/command/context.js';
@@ -44,6 +47,49 @@ export const traceFiles: Fuzzer = {
         check(Number.isFinite(amount) && amount >= 0, `${amount}`);
       check(hashIds.length <= CALL_MAX_KEYS && hashIds.every((id) => Number.isSafeInteger(id) && id >= 0), 'hash_ids');
     }
+  },
+  async close() {
+    scratch.remove();
+  },
+};
+
+const SESSION = [
+  '{"conversation":1,"toolTokens":128}',
+  '{"t":0.0,"in":320,"out":9,"h":[1,5],"api":7.34}',
+  '{"subagent":1,"of":0,"t":8,"toolTokens":64}',
+  '{"t":8,"in":128,"out":9,"h":[1,1,7,1],"a":1,"m":2,"think":1}',
+  '{"t":19.0,"in":384,"out":9,"h":[1,6],"api":9.19,"think":12.0}',
+].join('\n');
+/** Runs whose pages are numbered; a short line may have a million blocks. */
+const FUZZED_MAX_BLOCKS = 10_000;
+
+export const agentFiles: Fuzzer = {
+  name: 'agent-files',
+  what: 'files of recorded agent sessions',
+  form: 'bytes',
+  tokens: ['"conversation"', '"subagent"', '"of"', '"think"', '"h":[]', 'null', '1e999', '1e308', '-1', '\n', '{}'].map(
+    (text) => Buffer.from(text),
+  ),
+  seeds: () => [SESSION, `${SESSION}\n${SESSION}\n`, ''].map((text) => Buffer.from(text)),
+  async run(input) {
+    const path = scratch.write('agents.jsonl', input);
+    const read = await unlessRejected([CommandFailure], () => readAgentSessions(traceLines(path)));
+    const sessions = read?.value ?? [];
+    const turns = sessions.flatMap(({ threads }) => threads.flatMap((thread) => thread.turns));
+    const blocks = turns.reduce((sum, { runs }) => sum + runs.reduce((all, n, i) => all + (i % 2) * n, 0), 0);
+    if (blocks > FUZZED_MAX_BLOCKS) return;
+    let lastMs = 0;
+    let requests = 0;
+    for (const request of playedRequests(sessions, { users: 2, block: 64, maxGap: 60, sharedTools: true, seed: 1 })) {
+      const { timestampMs, hashIds, nextInMs = Number.NaN } = request;
+      check(Number.isFinite(timestampMs) && timestampMs >= lastMs, `at ${timestampMs} after ${lastMs}`);
+      check(nextInMs >= 0, `next in ${nextInMs}`);
+      check(hashIds.length > 0 && hashIds.every((id) => Number.isSafeInteger(id) && id >= 0), 'page numbers');
+      lastMs = timestampMs;
+      requests++;
+    }
+    const filled = turns.filter(({ runs }) => runs.some((n, i) => i % 2 === 1 && n > 0)).length;
+    check(requests === filled, `${requests} requests of ${filled}`);
   },
   async close() {
     scratch.remove();
