@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 import time
@@ -250,7 +251,7 @@ class RequestLookups:
 
 
 class Asker:
-    """A thread that asks the node, and that reports the counts of requests' lookups."""
+    """A thread that asks the node, reports the counts of requests' lookups, and does other work that may wait."""
 
     def __init__(
         self,
@@ -262,23 +263,27 @@ class Asker:
         self._lookups = lookups
         self._exists = exists
         self._tell = tell
-        self._questions: queue.SimpleQueue[tuple[list[Entry], list[Count]] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="meshcache-lookup", daemon=True)
         self._thread.start()
 
     def ask(self, entries: list[Entry]) -> None:
         """Queues questions."""
         if entries:
-            self._questions.put((entries, []))
+            self._work.put(lambda: self._ask_all(entries))
 
     def count(self, counts: list[Count]) -> None:
         """Queues counts."""
-        if counts:
-            self._questions.put(([], counts))
+        for count in counts:
+            self._work.put(functools.partial(self._tell, *count))
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Queues other work, which may raise."""
+        self._work.put(work)
 
     def end(self) -> None:
         """Lets the thread end after all queued work."""
-        self._questions.put(None)
+        self._work.put(None)
 
     def join(self, seconds: float) -> None:
         """Waits for the thread to end."""
@@ -286,20 +291,20 @@ class Asker:
 
     def _run(self) -> None:
         while True:
-            work = self._questions.get()
+            work = self._work.get()
             if work is None:
                 return
-            entries, counts = work
-            for asked, found in counts:
-                try:
-                    self._tell(asked, found)
-                except Exception:
-                    # The client may have been closed meanwhile.
-                    pass
-            for low in range(0, len(entries), _STEP_KEYS):
-                self._ask(entries[low : low + _STEP_KEYS])
-                # The pause lets the scheduler have the interpreter lock.
-                time.sleep(_REST_SECONDS)
+            try:
+                work()
+            except Exception:
+                # The client may have been closed meanwhile.
+                pass
+
+    def _ask_all(self, entries: Sequence[Entry]) -> None:
+        for low in range(0, len(entries), _STEP_KEYS):
+            self._ask(entries[low : low + _STEP_KEYS])
+            # The pause lets the scheduler have the interpreter lock.
+            time.sleep(_REST_SECONDS)
 
     def _ask(self, entries: Sequence[Entry]) -> None:
         waiting, seconds = self._lookups.waiting(entries)

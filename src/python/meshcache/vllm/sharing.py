@@ -10,6 +10,7 @@ from typing import Final
 
 from meshcache import Client, Namespace
 from meshcache._engines.complaints import Complaints
+from meshcache._engines.hints import SessionHint
 from meshcache._engines.weights import Weights, nobodys_fingerprint
 from meshcache.settings import DEFAULT_STAGING_BYTES
 
@@ -125,6 +126,16 @@ class Sharing:
                 'a chunk of this size, or was too slow; "meshcache status" shows its pool',
             )
         return flags
+
+    def tell(self, hint: SessionHint, keys: Sequence[bytes], shared: int) -> None:
+        """Tells the node what a session does next, after a request with these chunks."""
+        self._client.tell(
+            hint.session, keys, waiting=hint.waiting, branched=hint.branched, ended=hint.ended, shared=shared
+        )
+
+    def fetch(self, keys: Sequence[bytes]) -> None:
+        """Has chunks brought to the node; does not wait for them."""
+        self._client.prefetch(keys, wait=False)
 
     def begin(self) -> None:
         """Called when a request begins. It uses the adapters in their present state."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from meshcache import Namespace
+from meshcache._engines.complaints import Complaints
+from meshcache._engines.hints import SessionHint
 
 from . import hooks
 from .epochs import Epochs
@@ -23,6 +26,7 @@ from .framework import (
     request_context,
     stored_event,
 )
+from .hints import RequestHints
 from .identity import identify
 from .jobs import Job, Jobs, slots_of
 from .lookups import Asker, Lookups, RequestLookups
@@ -61,6 +65,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._epochs = Epochs()
         self._lookups = Lookups(settings.lookup_seconds)
         self._requests = RequestLookups()
+        self._hints = RequestHints(Complaints(logger))
         self._events: list[Any] = []
         self._has_events = settings.enable_kv_events and _publishes_events(offloading_spec)
         self._sharing: Sharing | None = None
@@ -105,6 +110,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._epochs.use()
         answer = False if self._closed or self._epochs.is_stale else self._lookups.find(key)
         self._requests.note(req_context, key, answer)
+        self._hints.note(req_context, (key,))
         return lookup_result(answer)
 
     def submit_load(self, job_metadata: Any) -> None:
@@ -154,6 +160,9 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         request_id = getattr(req_context, "req_id", "")
         self._epochs.begin(request_id)
         self._requests.begin(request_id)
+        wanted = self._hints.begin(req_context)
+        if wanted:
+            self.fetch(wanted)
         return request_context()
 
     def get_request_offloading_context(self, req_context: Any = None) -> Any:
@@ -165,13 +174,15 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         request_id = getattr(req_context, "req_id", "")
         self._epochs.end(request_id)
         self._asker.count(self._requests.end(request_id))
+        self._hints.end(req_context, self)
 
     def request_finished(self, req_context: Any = None) -> None:
         """Name of ``on_request_finished`` in older versions."""
         self.on_request_finished(req_context)
 
     def touch(self, keys: Collection[bytes], req_context: Any = None) -> None:
-        """Called when chunks were used in the primary pool. Does nothing: the node learns of uses from reads only."""
+        """Called when chunks were used in the primary pool. The node learns of uses from reads only."""
+        self._hints.note(req_context, keys)
 
     def shutdown(self) -> None:
         """Leaves the node and releases the primary pool. Jobs in progress fail; everything is a miss afterwards."""
@@ -215,6 +226,19 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         if self._sharing is not None and not self._closed:
             self._sharing.change(how, is_sleep=is_sleep)
 
+    # What hints of requests are for
+
+    def tell(self, hint: SessionHint, keys: Sequence[bytes], shared: int) -> None:
+        """Tells the node what a session does next, after a request with these chunks."""
+        sharing = self._sharing
+        if sharing is not None and not self._closed:
+            self._asker.do(functools.partial(sharing.tell, hint, keys, shared))
+
+    def fetch(self, keys: Sequence[bytes]) -> None:
+        """Has chunks brought to the node."""
+        if self._sharing is not None and not self._closed:
+            self._asker.do(functools.partial(self._sharing.fetch, keys))
+
     # Calls by the threads
 
     def _exists(self, keys: Any, seconds: float) -> Any:
@@ -246,6 +270,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
     def _submit(self, transfer: Any, *, is_load: bool) -> None:
         deadline = time.monotonic() + self._settings.timeout
         job = Job(transfer.job_id, is_load, list(transfer.keys), slots_of(transfer), deadline, self._epochs.number)
+        self._hints.note(transfer.req_context, job.keys)
         request_id = getattr(transfer.req_context, "req_id", "")
         if self._closed or not (is_load or self._epochs.may_store(request_id)):
             self._jobs.refuse(job)
