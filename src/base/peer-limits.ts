@@ -138,6 +138,9 @@ export const COPIES_POOL_FRACTION = 1 / 4;
 export const PIN_SHARE_MAX = 1 / 2;
 /** Largest `pin_max_s`: seconds for which a page may be pinned. */
 export const PIN_TIME_MAX_S = 3_600;
+/** Names of pins without a time that a node has in use, and their bytes. */
+export const PIN_NAMES_MAX_COUNT = 1_024;
+export const PIN_NAME_MAX_BYTES = 256;
 /** Bytes of the name of a session. */
 export const SESSION_NAME_MAX_BYTES = 256;
 /** Longest time, in seconds, after which a session may be said to go on. */

@@ -1,5 +1,5 @@
 import { MeshCacheError } from '../base/errors.js';
-import { encodePin, encodePrefetch, encodeTell } from '../clients/wire/care-messages.js';
+import { encodeEndPins, encodePin, encodePrefetch, encodeTell } from '../clients/wire/care-messages.js';
 import { Capability, encodeKeyRequest, RequestType } from '../clients/wire/messages.js';
 import type {
   PageOptions,
@@ -11,7 +11,7 @@ import type { Call, ClientCalls } from './client-calls.js';
 
 const U32_MAX = 2 ** 32 - 1;
 /** What a node can do that has a capability, for errors. */
-const NEEDS = { pins: 'pin pages', sessions: 'prefetch pages' } as const;
+const NEEDS = { pins: 'pin pages', sessions: 'prefetch pages, nor pin them by name' } as const;
 
 /** What a client asks its node for pages that it does not read yet: pins, prefetching and hints about sessions. */
 export class ClientCare {
@@ -25,14 +25,21 @@ export class ClientCare {
    * Pins pages in the pool of the node. Throws `ERR_REMOTE` if the node's version cannot pin, and `ArgumentError` for a
    * time that the node does not allow.
    */
-  async pin(keys: readonly string[], { forMs, ...options }: PagePinOptions): Promise<boolean[]> {
+  async pin(keys: readonly string[], { forMs = 0, name, ...options }: PagePinOptions): Promise<boolean[]> {
     const { pool } = options;
-    const call = this.#callWith('pins', keys, options);
+    const call = this.#callWith(name === undefined ? 'pins' : 'sessions', keys, options);
     return this.#calls.inSlices(call, keys, {
       type: RequestType.pin,
-      bodyOf: (some) => encodePin({ pool, forMs: Math.min(Math.ceil(forMs), U32_MAX), keys: some }),
+      bodyOf: (some) => encodePin({ pool, forMs: Math.min(Math.ceil(forMs), U32_MAX), name, keys: some }),
       headBytes: 0,
     });
+  }
+
+  /** Ends the pins with a name; returns the number of pages that had it, 0 if the node does not answer. */
+  async endPins(name: string): Promise<number> {
+    const call = this.#callWith('sessions', [], { pool: '' });
+    const answer = await this.#calls.ask(call, RequestType.endPins, encodeEndPins(name));
+    return answer?.length === 4 ? answer.readUInt32LE() : 0;
   }
 
   async unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]> {

@@ -138,6 +138,10 @@ export class ClientPages implements NamespacePages {
     return this.#care.pin(keys, options);
   }
 
+  endPins(name: string): Promise<number> {
+    return this.#care.endPins(name);
+  }
+
   unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]> {
     return this.#care.unpin(keys, options);
   }

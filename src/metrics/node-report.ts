@@ -202,6 +202,15 @@ export interface QuotaReport {
   readonly prefixes?: { readonly known: number; readonly refused: number };
 }
 
+/** Pages that are pinned on a node until somebody ends their pin by its name. */
+export interface NamedPinReport {
+  /** Digest of the namespace, as object keys begin with it. */
+  readonly namespace: string;
+  readonly name: string;
+  readonly pages: number;
+  readonly bytes: number;
+}
+
 /** What a node did in the last seconds, so that nodes can be compared; null if there is nothing to measure. */
 export interface RecentReport {
   /** Seconds that the figures cover, except for the page lifetime. */
@@ -349,6 +358,8 @@ export interface NodeReport extends MetricsReport {
   readonly redis?: RedisReport;
   /** Quotas by namespace, `other` first; absent without any. */
   readonly quotas?: readonly QuotaReport[];
+  /** Pins with names; absent without any. */
+  readonly named_pins?: readonly NamedPinReport[];
   readonly rss_bytes: number;
   /** The most recent events, oldest first; at most NODE_EVENTS_MAX_COUNT. */
   readonly events: readonly NodeEvent[];

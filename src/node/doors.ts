@@ -138,7 +138,7 @@ async function openClientSocket(
       packageVersion: packageVersion(),
       ownTag: keyEncoders.own.namespace.tag ?? '',
       namespaceOf: (namespace, process) => {
-        const care = { pins: pinning.client(process), prefetching, sessions };
+        const care = { pins: pinning.client(process), pinning, prefetching, sessions };
         return new ClientNamespace(new StoredPages(pages, keyEncoders.of(namespace), care), namespaceParts);
       },
       nodeStats: () => {

@@ -50,7 +50,7 @@ export class MeshCacheStore extends NodeNamespace {
     if (created !== CREATED)
       throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
     const { pages, pinning, prefetching, sessions, keyEncoders, turns, metrics, runtime } = node;
-    const care = { pins: pinning.client(), prefetching, sessions };
+    const care = { pins: pinning.client(), pinning, prefetching, sessions };
     super(new StoredPages(pages, keyEncoders.own, care), turns, (asked, found) => metrics.recordLookup(asked, found));
     this.keyEncoder = keyEncoders.own;
     this.runtime = runtime;

@@ -2,9 +2,11 @@ import { readFileSync } from 'node:fs';
 import test from 'ava';
 import { askedRequest, encodeRequestHead } from '../../src/clients/wire/asked-instant.js';
 import {
+  decodeEndPins,
   decodePin,
   decodePrefetch,
   decodeTell,
+  encodeEndPins,
   encodePin,
   encodePrefetch,
   encodeTell,
@@ -97,6 +99,7 @@ const TYPES: Readonly<Record<string, number>> = {
   GET_STAGED: RequestType.getStaged,
   TELL: RequestType.tell,
   PREFETCH: RequestType.prefetch,
+  END_PINS: RequestType.endPins,
 };
 const NOTHING = Buffer.alloc(0);
 const LIMITS = { maxKeys: 100, maxPieces: 100 };
@@ -188,13 +191,16 @@ function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
       return { encoded: encodeSetBytes(expected), decoded: decodeSetBytes(body, 100), expected };
     }
     case 'PIN': {
-      const expected = { pool: f.pool, forMs: f.forMs, keys: f.keys };
+      const { pool, name, keys } = f;
+      const expected = name === undefined ? { pool, forMs: f.forMs, keys } : { pool, forMs: Infinity, name, keys };
       return { encoded: encodePin(expected), decoded: decodePin(body, 100), expected };
     }
     case 'TELL':
       return { encoded: encodeTell(f), decoded: decodeTell(body, 100), expected: { waitingMs: undefined, ...f } };
     case 'PREFETCH':
       return { encoded: encodePrefetch(f), decoded: decodePrefetch(body, 100), expected: f };
+    case 'END_PINS':
+      return { encoded: encodeEndPins(f.name), decoded: { name: decodeEndPins(body) }, expected: f };
     case 'FINGERPRINT':
       return { encoded: encodeFingerprint(f), decoded: decodeFingerprint(body), expected: f };
     case 'EVENTS':
@@ -278,6 +284,8 @@ function answerCase(type: string, body: Buffer, f: Entry['fields']): Case {
     const expected = { kind, position, atMs, changes };
     return { encoded: encodeEventsAnswer(expected), decoded: decodeEventsAnswer(body, f.request.pools), expected };
   }
+  if (type === 'END_PINS')
+    return { encoded: numberBody(f.pages), decoded: { pages: body.readUInt32LE() }, expected: f };
   if (type === 'PING') return { encoded: hex(f.bootToken), decoded: body.toString('hex'), expected: f.bootToken };
   return { encoded: NOTHING, decoded: {}, expected: f };
 }

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
 import { WRONG_PASSWORDS_BURST_COUNT } from '../../src/base/limits.js';
 import { REQUEST_RIGHTS } from '../../src/clients/requests/client-access.js';
-import { encodePin, encodePrefetch, encodeTell } from '../../src/clients/wire/care-messages.js';
+import { encodeEndPins, encodePin, encodePrefetch, encodeTell } from '../../src/clients/wire/care-messages.js';
 import { encodeEvents } from '../../src/clients/wire/events.js';
 import { encodeFingerprint } from '../../src/clients/wire/fingerprint-messages.js';
 import { encodeLookups } from '../../src/clients/wire/lookup-messages.js';
@@ -69,6 +69,7 @@ const REQUESTS: Readonly<Record<RequestName, readonly [body: Buffer, showsNothin
   getStaged: [encodeGetStaged({ pool: '', offset: 0, roomBytes: 100, keys: ['k'] }), any],
   tell: [encodeTell({ pool: '', session: 's', ended: true, keys: ['k'] }), (answer) => answer.length === 0],
   prefetch: [encodePrefetch({ pool: '', inMs: 0, keys: ['k'] }), miss],
+  endPins: [encodeEndPins('system'), (answer) => answer.readUInt32LE() === 0],
 };
 const NAMES = Object.keys(REQUESTS) as RequestName[];
 /** Requests without an answer, and the one that a connection begins with. */

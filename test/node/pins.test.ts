@@ -1,6 +1,6 @@
 import type { ExecutionContext } from 'ava';
 import { ArgumentError, ClosedError } from '../../src/base/errors.js';
-import { COPIES_POOL_FRACTION } from '../../src/base/limits.js';
+import { COPIES_POOL_FRACTION, PIN_NAMES_MAX_COUNT } from '../../src/base/limits.js';
 import { drain } from '../_support/node/drain-node.js';
 import { PAGE_BYTES, type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
 import { TestHostPool } from '../_support/node/store-fixture.js';
@@ -88,6 +88,52 @@ simulated('pins: a page on the own disk is brought into the pool and pinned ther
   await flood(t, store);
   t.true(await isRead(store, 'prompt', 1));
   t.is(store.stats().hits.disk, 0, 'it was read in the pool');
+});
+
+simulated('pins: a pin with a name lasts until it is ended by its name', async (t, world) => {
+  const [a] = await pair(world, { ...TINY, global_segment_size: 16 * PAGE_BYTES });
+  for (const [i, key] of ['system-0', 'system-1'].entries()) await set(t, a, key, i);
+  t.deepEqual(await a.pin(['system-0', 'absent'], { name: 'system' }), [true, false]);
+  t.deepEqual(await a.pin(['system-1'], { name: 'system' }), [true], 'pages are added to a name');
+  t.deepEqual(await a.unpin(['system-0']), [false], 'it is nobody’s own');
+  await world.sleep(500_000);
+  await flood(t, a);
+  for (const [i, key] of ['system-0', 'system-1'].entries()) t.true(await isRead(a, key, i), key);
+  t.is(await a.namespace({ tag: 'other' }).endPins('system'), 0, 'the name of another namespace');
+  t.is(await a.endPins('system'), 2);
+  t.is(await a.endPins('system'), 0);
+  await flood(t, a);
+  t.false(await isRead(a, 'system-0', 0));
+  await t.throwsAsync(a.pin(['a'], { name: 'n', forMs: 1 }), {
+    instanceOf: ArgumentError,
+    message: /either forMs or a name/,
+  });
+  await t.throwsAsync(a.pin(['a'], { name: '' }), { instanceOf: ArgumentError, message: /1 to 256 bytes/ });
+  await t.throwsAsync(a.endPins(7 as unknown as string), {
+    instanceOf: ArgumentError,
+    message: /endPins: name must be/,
+  });
+});
+
+simulated('pins: names take a share of the pool, and leave others theirs', async (t, world) => {
+  const [a] = await pair(world, { ...TINY, global_segment_size: 16 * PAGE_BYTES });
+  const keys = Array.from({ length: 8 }, (_, i) => `page-${i}`);
+  for (const [i, key] of keys.entries()) await set(t, a, key, i);
+  let pinned = 0;
+  for (const key of keys) pinned += Number((await a.pin([key], { name: key }))[0]);
+  t.is(pinned, 4, 'half of what may be pinned, whatever the names');
+  t.deepEqual(await a.pin(keys.slice(6), { forMs: 60_000 }), [true, true]);
+});
+
+simulated('pins: names that are in use are limited', async (t, world) => {
+  const [a] = await pair(world, { pin_max_share: 0.5 });
+  await set(t, a, 'page', 1);
+  for (let i = 0; i < PIN_NAMES_MAX_COUNT; i++) t.deepEqual(await a.pin(['page'], { name: `n${i}` }), [true], `${i}`);
+  await t.throwsAsync(a.pin(['page'], { name: 'one more' }), { message: /1024 names of pins are in use/ });
+  t.deepEqual(await a.pin(['absent'], { name: 'n0' }), [false], 'a name that is known');
+  t.is(await a.endPins('n0'), 1);
+  t.deepEqual(await a.pin(['absent'], { name: 'unused' }), [false]);
+  t.deepEqual(await a.pin(['page'], { name: 'one more' }), [true], 'a name without pages is not in use');
 });
 
 simulated('pins: pinned copies are not replaced by other copies', async (t, world) => {
@@ -224,7 +270,10 @@ simulated('pins: wrong arguments are refused', async (t, world) => {
   await throws(store.pin(['k'], undefined as never), /pin: forMs must be/);
   await throws(store.pin(['k'], { forMs: 10_001 }), /pin: forMs must be above 0 and at most 10000 \(pin_max_s/);
   await throws(store.pin('k' as never, { forMs: 1 }), /pin: keys must be an array/);
-  await throws(store.pin(['k'], { forMs: 1, ttl: 1 } as never), /pin: unknown option "ttl"; allowed are .*forMs, pool/);
+  await throws(
+    store.pin(['k'], { forMs: 1, ttl: 1 } as never),
+    /pin: unknown option "ttl"; allowed are .*forMs, name, pool/,
+  );
   await throws(store.unpin(['k'], { forMs: 1 } as never), /unpin: unknown option "forMs"/);
 });
 

@@ -20,7 +20,7 @@ from typing import Any
 
 NAMES = (
     "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DELETE CLEAR STATS PING STAT PIN UNPIN EVENTS"
-    " FINGERPRINT LOOKUPS GET_STAGED TELL PREFETCH"
+    " FINGERPRINT LOOKUPS GET_STAGED TELL PREFETCH END_PINS"
 )
 #: The name of each type of request by its number.
 TYPES = dict(enumerate(NAMES.split(), 1))
@@ -158,6 +158,12 @@ def _set_bytes(reader: Reader) -> dict[str, Any]:
     return fields | {"pages": [reader.take(length).hex() for length in lengths]}
 
 
+def _pin(reader: Reader) -> dict[str, Any]:
+    pool, milliseconds = reader.text16(), reader.number(4)
+    how = {"forMs": milliseconds} if milliseconds > 0 else {"name": reader.text16()}
+    return {"pool": pool, **how, "keys": reader.keys()}
+
+
 def _tell(reader: Reader) -> dict[str, Any]:
     pool, session, flags = reader.text16(), reader.text16(), reader.number(1)
     waiting, shared = reader.number(4), reader.number(4)
@@ -184,7 +190,8 @@ DECODERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "STATS": lambda reader: {},
     "PING": lambda reader: {},
     "STAT": lambda reader: {"pool": reader.text16(), "keys": reader.keys()},
-    "PIN": lambda reader: {"pool": reader.text16(), "forMs": reader.number(4), "keys": reader.keys()},
+    "PIN": _pin,
+    "END_PINS": lambda reader: {"name": reader.text16()},
     "UNPIN": lambda reader: {"pool": reader.text16(), "keys": reader.keys()},
     "PREFETCH": lambda reader: {"pool": reader.text16(), "inMs": reader.number(4), "keys": reader.keys()},
     "TELL": _tell,
@@ -384,14 +391,21 @@ class Peer:
         os.close(descriptor)
 
     def pin(self, fields: dict[str, Any]) -> bytes | int:
-        if fields["forMs"] > MAX_PIN_MS:
+        if fields.get("forMs", 0) > MAX_PIN_MS:
             return 1
         wanted = [(fields["pool"], key) for key in fields["keys"]]
-        self.pins.update((page, fields["forMs"]) for page in wanted if page in self.node.pages)
+        here = [page for page in wanted if page in self.node.pages]
+        if "name" in fields:
+            self.node.names.setdefault(fields["name"], set()).update(here)
+        else:
+            self.pins.update((page, fields["forMs"]) for page in here)
         return bytes(page in self.node.pages for page in wanted)
 
     def unpin(self, fields: dict[str, Any]) -> bytes | int:
         return bytes(self.pins.pop((fields["pool"], key), None) is not None for key in fields["keys"])
+
+    def end_pins(self, fields: dict[str, Any]) -> bytes | int:
+        return len(self.node.names.pop(fields["name"], ())).to_bytes(4, "little")
 
     def prefetch(self, fields: dict[str, Any]) -> bytes | int:
         return bytes((fields["pool"], key) in self.node.pages for key in fields["keys"])
@@ -529,6 +543,8 @@ class FakeNode:
         self.boot_token = os.urandom(16) if token is None else bytes.fromhex(token)
         self.pages: dict[tuple[str, str], bytes] = {}
         self.lookups = (0, 0)
+        #: Pages that are pinned by name.
+        self.names: dict[str, set[tuple[str, str]]] = {}
         self.peers: dict[bytes, Peer] = {}
         self.ending: threading.Event | None = None
         # Whoever can attach finds the socket of descriptors, too.

@@ -68,7 +68,9 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
         case "LOOKUPS":
             return protocol.lookups_body(fields["asked"], fields["found"])
         case "PIN":
-            return protocol.pin_head(pool, fields["forMs"]) + keys
+            return protocol.pin_head(pool, fields.get("forMs", 0), fields.get("name")) + keys
+        case "END_PINS":
+            return protocol.text16(fields["name"])
         case "DELETE" | "STAT" | "UNPIN":
             return protocol.text16(pool) + keys
         case "PREFETCH":
@@ -127,6 +129,8 @@ def decode(type_: str, body: bytes, fields: dict[str, Any]) -> dict[str, Any]:
                 ["again", length] if at == protocol.ASK_AGAIN else shown[i] for i, (at, length) in enumerate(places)
             ]
             return {"request": request, "pages": again}
+        case "END_PINS":
+            return {"pages": int.from_bytes(body, "little")}
         case "PING":
             return {"bootToken": body.hex()}
         case "FINGERPRINT" if "clients" in fields:

@@ -35,6 +35,21 @@ class Sessions(NodeTest):
         with self.assertRaisesRegex(TypeError, "sequence of strings"):
             client.prefetch("a")
 
+    def test_pins_by_name(self) -> None:
+        self.node(capabilities=SESSIONS | 32)
+        client = self.client()
+        client.set_many({"a": b"1", "b": b"2"})
+        self.assertEqual(client.pin(["a", "none", "b"], name="system"), [True, False, True])
+        self.assertEqual(client.end_pins("system"), 2)
+        self.assertEqual(client.end_pins("system"), 0)
+        for arguments in ({}, {"seconds": 1, "name": "system"}):
+            with self.assertRaisesRegex(TypeError, "either seconds or a name"):
+                client.pin(["a"], **arguments)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(ValueError, "name must have 1 to 256 bytes"):
+            client.pin(["a"], name="")
+        with self.assertRaisesRegex(TypeError, "name must be a str"):
+            client.end_pins(1)  # type: ignore[arg-type]
+
     def test_tell(self) -> None:
         self.node(capabilities=SESSIONS, shows_told=True)
         client = self.client()

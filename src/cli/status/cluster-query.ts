@@ -214,7 +214,10 @@ const PROGRESS_COUNTS = ['wanted_pages', 'handed_pages', 'left_pages', 'disk_que
 export function isStatus(answer: unknown): answer is NodeStatus {
   // With a field `error`, the status would be mistaken for the reason why there is none.
   if (!isReportLike(answer) || 'error' in (answer as object)) return false;
-  const { pool, reads, disk, directory, clients, redis, quotas, rss_bytes } = answer as Record<string, unknown>;
+  const { pool, reads, disk, directory, clients, redis, quotas, named_pins, rss_bytes } = answer as Record<
+    string,
+    unknown
+  >;
   return (
     hasNumbers(pool, ['entries', 'used_bytes', 'capacity_bytes', 'evictions']) &&
     hasNumbers(reads, ['local', 'remote', 'disk', 'misses']) &&
@@ -223,6 +226,7 @@ export function isStatus(answer: unknown): answer is NodeStatus {
     hasClients(clients) &&
     hasRedis(redis) &&
     hasQuotas(quotas) &&
+    hasNamedPins(named_pins) &&
     (rss_bytes === undefined || typeof rss_bytes === 'number')
   );
 }
@@ -243,6 +247,15 @@ function hasQuotas(quotas: unknown): boolean {
     const { namespace, pool, disk } = (quota ?? {}) as Record<string, unknown>;
     const isUsed = hasNumbers(pool ?? null, QUOTA_USE) && (disk === null || hasNumbers(disk ?? null, QUOTA_USE));
     return typeof namespace === 'string' && isUsed;
+  });
+}
+
+function hasNamedPins(pins: unknown): boolean {
+  if (pins === undefined) return true;
+  if (!Array.isArray(pins)) return false;
+  return pins.every((pin: unknown) => {
+    const { namespace, name } = (pin ?? {}) as Record<string, unknown>;
+    return hasNumbers(pin ?? null, ['pages', 'bytes']) && typeof namespace === 'string' && typeof name === 'string';
   });
 }
 

@@ -35,6 +35,7 @@ export type NodeRow = {
       readonly pool?: undefined;
       readonly clients?: undefined;
       readonly quotas?: undefined;
+      readonly named_pins?: undefined;
     }
 );
 

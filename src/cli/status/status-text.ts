@@ -18,6 +18,7 @@ import type {
   ClientsReport,
   DepartedNode,
   DiscoveryReport,
+  NamedPinReport,
   QuotaReport,
   QuotaUse,
 } from '../../metrics/node-report.js';
@@ -38,10 +39,17 @@ interface QuotasOfNode {
   readonly quotas?: readonly QuotaReport[] | undefined;
 }
 
+interface PinsOfNode {
+  readonly node_id: string;
+  readonly named_pins?: readonly NamedPinReport[] | undefined;
+}
+
 const QUOTA_COLUMNS: FittedTable = {
   rightColumns: new Set(['pages', 'used', 'min', 'max', 'evictions', 'refused']),
   optional: ['evictions', 'pages'],
 };
+
+const PIN_COLUMNS: FittedTable = { rightColumns: new Set(['pages', 'pinned']), optional: ['namespace'] };
 
 /** Columns that a narrow terminal leaves out, in this order. */
 const ZONE_COLUMNS: FittedTable = {
@@ -49,6 +57,8 @@ const ZONE_COLUMNS: FittedTable = {
   rightColumns: new Set(),
 };
 
+/** Characters of the digest of a namespace that are shown. */
+const NAMESPACE_SHOWN_CHARACTERS = 12;
 /** Width of output that does not go to a terminal, or goes to one of unknown width. */
 const DEFAULT_COLUMNS = 100;
 const UNKNOWN = '-';
@@ -110,6 +120,8 @@ export function formatStatus(result: StatusResult, style: StatusStyle = {}): str
   if (placing.length > 0) parts.push(fitTable(placing, columns, PLACING_COLUMNS));
   const quotas = isBrief ? [] : quotaRows(nodes);
   if (quotas.length > 0) parts.push(fitTable(quotas, columns, QUOTA_COLUMNS));
+  const pins = isBrief ? [] : pinRows(nodes);
+  if (pins.length > 0) parts.push(fitTable(pins, columns, PIN_COLUMNS));
   const clients = isBrief ? [] : clientRows(nodes);
   if (clients.length > 0) parts.push(fitTable(clients, columns, CLIENT_COLUMNS));
   const namespaces = isBrief ? [] : namespaceRows(result.namespaces);
@@ -394,6 +406,19 @@ function quotaRow(subject: Readonly<Record<string, string>>, use: QuotaUse): Rec
     max: formatSize(use.max_bytes),
     evictions: formatCount(use.evictions),
   };
+}
+
+/** Rows of a table of all pins with names, by node. */
+function pinRows(nodes: readonly PinsOfNode[]): Record<string, string>[] {
+  return nodes.flatMap(({ node_id, named_pins = [] }) =>
+    named_pins.map(({ namespace, name, pages, bytes }) => ({
+      'pin by name': name,
+      node: node_id,
+      namespace: namespace.slice(0, NAMESPACE_SHOWN_CHARACTERS),
+      pages: formatCount(pages),
+      pinned: formatSize(bytes),
+    })),
+  );
 }
 
 /** Rows of a table of all clients, by node, with the busiest client of each node first. */

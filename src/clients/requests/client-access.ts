@@ -30,6 +30,7 @@ export const REQUEST_RIGHTS: Readonly<Record<keyof typeof RequestType, Right | u
   getStaged: 'read',
   tell: 'read',
   prefetch: 'read',
+  endPins: 'pin',
 };
 const RIGHTS: ReadonlyMap<number, Right | undefined> = new Map(
   Object.entries(REQUEST_RIGHTS).map(([name, right]) => [RequestType[name as keyof typeof RequestType], right]),

@@ -111,9 +111,14 @@ export class ClientNamespace {
     return this.#in(news.pool, () => this.#pages.tell(session, news));
   }
 
-  /** Ends all pins of this client. */
-  endPins(): void {
-    this.#pages.endPins();
+  /** Ends the pins with a name; see `Pinning.endNamed`. */
+  endPins(name: string): Promise<number> {
+    return this.#in('', () => this.#pages.endPins(name));
+  }
+
+  /** Ends all pins of this client, but those with names. */
+  endClient(): void {
+    this.#pages.endClient();
   }
 
   /** Drops this node's pages of the namespace, in these pools and in all pools used since the node started. */

@@ -17,7 +17,7 @@ import { inKeySteps, inTurns, type Slice, type StepKeys, slicesOf } from '../../
 import { RequestParts } from '../../store/call/request-calls.js';
 import type { PlacedPage } from '../../store/copied-reads.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
-import { decodePin, decodePrefetch, decodeTell } from '../wire/care-messages.js';
+import { decodeEndPins, decodePin, decodePrefetch, decodeTell } from '../wire/care-messages.js';
 import {
   type AnswerBody,
   type BytesResult,
@@ -87,7 +87,7 @@ export class ClientRequests {
   /** Releases what is kept between requests: a list of events in progress, and the client's pins. */
   close(): void {
     this.#events.close();
-    this.#parts.namespace.endPins();
+    this.#parts.namespace.endClient();
   }
 
   /**
@@ -115,6 +115,8 @@ export class ClientRequests {
         return this.#pin(body, signal);
       case RequestType.unpin:
         return this.#unpin(body);
+      case RequestType.endPins:
+        return this.#endPins(body);
       case RequestType.prefetch:
         return this.#prefetch(body, signal);
       case RequestType.tell:
@@ -367,15 +369,22 @@ export class ClientRequests {
   }
 
   async #pin(body: Buffer, signal: AbortSignal): Promise<Buffer> {
-    const { pool, forMs, keys } = decodePin(body, CLIENT_REQUEST_MAX_KEYS);
+    const { pool, forMs, name, keys } = decodePin(body, CLIENT_REQUEST_MAX_KEYS);
     const { namespace } = this.#parts;
-    return flagsOf(await this.#inSteps(keys, signal, (some) => namespace.pin(some, { pool, forMs, signal })));
+    const how = name === undefined ? { forMs } : { name };
+    return flagsOf(await this.#inSteps(keys, signal, (some) => namespace.pin(some, { pool, signal, ...how })));
   }
 
   async #unpin(body: Buffer): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
     const { namespace, goOn } = this.#parts;
     return flagsOf(await inKeySteps(keys, { goOn }, (some) => namespace.unpin(some, pool)));
+  }
+
+  async #endPins(body: Buffer): Promise<Buffer> {
+    const answer = Buffer.alloc(4);
+    answer.writeUInt32LE(await this.#parts.namespace.endPins(decodeEndPins(body)));
+    return answer;
   }
 
   async #prefetch(body: Buffer, signal: AbortSignal): Promise<Buffer> {

@@ -1,5 +1,5 @@
 import { ProtocolError } from '../../base/errors.js';
-import { SESSION_NAME_MAX_BYTES, SESSION_WAITING_MAX_S } from '../../base/limits.js';
+import { PIN_NAME_MAX_BYTES, SESSION_NAME_MAX_BYTES, SESSION_WAITING_MAX_S } from '../../base/limits.js';
 import type { SessionNews } from '../../store/sessions/session-book.js';
 import { BodyReader, BodyWriter } from './body.js';
 import type { Received } from './messages.js';
@@ -11,20 +11,44 @@ import type { Received } from './messages.js';
 /** Body of PIN. */
 export interface PinRequest {
   readonly pool: string;
-  /** Milliseconds. */
+  /** Milliseconds, not 0; without an end if the pin has a name. */
   readonly forMs: number;
+  readonly name?: string | undefined;
   readonly keys: string[];
 }
 
-export function encodePin({ pool, forMs, keys }: PinRequest): Buffer {
-  return new BodyWriter(64 + 70 * keys.length).text16(pool).u32(forMs).keys(keys).done();
+/** A name takes the place of a time: it follows 0 ms. */
+export function encodePin({ pool, forMs, name, keys }: PinRequest): Buffer {
+  const writer = new BodyWriter(128 + 70 * keys.length).text16(pool).u32(name === undefined ? forMs : 0);
+  return (name === undefined ? writer : writer.text16(name)).keys(keys).done();
 }
 
+/** Throws `ProtocolError`. */
 export function decodePin(body: Buffer, maxKeys: number): Received<PinRequest> {
   const reader = new BodyReader(body);
-  const request = { pool: reader.text16(), forMs: reader.u32(), keys: reader.keys(maxKeys) };
+  const [pool, forMs] = [reader.text16(), reader.u32()];
+  const name = forMs === 0 ? pinName(reader.text16()) : undefined;
+  const keys = reader.keys(maxKeys);
   reader.end();
-  return request;
+  return name === undefined ? { pool, forMs, keys } : { pool, forMs: Number.POSITIVE_INFINITY, name, keys };
+}
+
+export function encodeEndPins(name: string): Buffer {
+  return new BodyWriter(64).text16(name).done();
+}
+
+/** Throws `ProtocolError`. */
+export function decodeEndPins(body: Buffer): string {
+  const reader = new BodyReader(body);
+  const name = pinName(reader.text16());
+  reader.end();
+  return name;
+}
+
+function pinName(name: string): string {
+  const bytes = Buffer.byteLength(name);
+  if (bytes >= 1 && bytes <= PIN_NAME_MAX_BYTES) return name;
+  throw new ProtocolError(`the name of a pin has ${bytes} bytes; 1 to ${PIN_NAME_MAX_BYTES} are allowed`);
 }
 
 /** Body of TELL. */

@@ -59,6 +59,7 @@ export const RequestType = {
   getStaged: 21,
   tell: 22,
   prefetch: 23,
+  endPins: 24,
 } as const;
 export type RequestType = (typeof RequestType)[keyof typeof RequestType];
 

@@ -12,6 +12,7 @@ import type { PageEventSource } from '../../metrics/event-stream.js';
 import type {
   ClientReport,
   ClientsReport,
+  NamedPinReport,
   NamespaceReport,
   NodeReport,
   ObjectStoreReport,
@@ -24,6 +25,7 @@ import type { PageAdvice } from '../../metrics/page-advice.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { NamespaceTenants } from '../../pool/tenants/namespace-tenants.js';
 import type { RespServer } from '../../resp/resp-server.js';
+import type { NamedPin, Pinning } from '../../store/holding/pinning.js';
 import type { PlacementStats } from '../../store/holding/placement-lane.js';
 import type { Placements } from '../../store/holding/placements.js';
 import type { ObjectTierStats } from '../../store/objects/object-tier.js';
@@ -59,11 +61,13 @@ export interface StoreReporterParts {
   readonly resp: Pick<RespServer, 'endpoint' | 'path' | 'connectionsCount' | 'commandsCount'> | undefined;
   readonly events: PageEventSource;
   readonly advice: PageAdvice;
+  readonly pinning: Pick<Pinning, 'named'>;
 }
 
 /** Creates the reporter for the store's part of a node's report. */
 export function storeReporter(parts: StoreReporterParts): StoreReporter {
-  const { pool, disk, kept, pages, tenants, leaving, placements, config, clients, resp, events, advice } = parts;
+  const { pool, disk, kept, pages, tenants, leaving, placements, config, clients, resp, events, advice, pinning } =
+    parts;
   // Computed once, because settings do not change while the node runs.
   const settings = shownSettings(config);
   return {
@@ -91,6 +95,7 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
           : { clients: clientsReport(clients.path, clients.clients(), clients.namespaces()) }),
         ...(resp === undefined ? {} : { redis: redisReport(resp) }),
         ...(quotas === undefined ? {} : { quotas }),
+        ...namedPins(pinning.named()),
       };
     },
     ...{ events, advice },
@@ -102,6 +107,16 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
       ];
     },
   };
+}
+
+/** The names of pins begin with their namespace and a slash. */
+function namedPins(pins: readonly NamedPin[]): { readonly named_pins?: NamedPinReport[] } {
+  if (pins.length === 0) return {};
+  const named_pins = pins.map(({ name, pages, bytes }) => {
+    const slash = name.indexOf('/');
+    return { namespace: name.slice(0, slash), name: name.slice(slash + 1), pages, bytes };
+  });
+  return { named_pins };
 }
 
 function placementReport(stats: PlacementStats): PlacementReport {

@@ -128,13 +128,13 @@ def waiting_ms(seconds: float, name: str) -> int:
     return round(seconds * 1000)
 
 
-def session_name(session: str) -> str:
-    """Checks the name of a session. Raises TypeError and ValueError."""
-    if not isinstance(session, str):
-        raise TypeError(f"session must be a str, got {session!r}")
-    if not 1 <= len(session.encode("utf-8", "surrogatepass")) <= protocol.MAX_SESSION_BYTES:
-        raise ValueError(f"session must have 1 to {protocol.MAX_SESSION_BYTES} bytes of UTF-8, got {session[:64]!r}")
-    return checked_text(session, "session")
+def name_of(name: str, what: str, max_bytes: int) -> str:
+    """Checks the name of a session or pin. Raises TypeError and ValueError."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} must be a str, got {name!r}")
+    if not 1 <= len(name.encode("utf-8", "surrogatepass")) <= max_bytes:
+        raise ValueError(f"{what} must have 1 to {max_bytes} bytes of UTF-8, got {name[:64]!r}")
+    return checked_text(name, what)
 
 
 def page_count(count: int, name: str) -> int:

@@ -33,10 +33,10 @@ from .arguments import (
     hint_number,
     keys_of,
     main_pool,
+    name_of,
     page_count,
     pin_milliseconds,
     priority_number,
-    session_name,
     waiting_ms,
 )
 from .attachment import Attachment
@@ -497,8 +497,9 @@ class Client:
     def pin(
         self,
         keys: Sequence[str] | Sequence[bytes],
-        seconds: float,
+        seconds: float | None = None,
         *,
+        name: str | None = None,
         pool: str = "kv",
         timeout: float | None = None,
     ) -> list[bool]:
@@ -509,14 +510,32 @@ class Client:
         Pinning again extends the time. A pin ends after its time, with `unpin`, when this client disconnects, and when
         its page is deleted, cleared or overwritten. Raises ValueError for more seconds than the node allows
         (`pin_max_s`), and NotAvailable if the node is too old.
+
+        With a `name` in place of `seconds`, such as that of a system prompt, the pages stay pinned until `end_pins`,
+        even when this client's process ends; a restart of the node ends them.
         """
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
-        milliseconds = pin_milliseconds(seconds)
-        attachment = self._able_attachment(protocol.CAN_PIN, "pin pages")
+        if (seconds is None) == (name is None):
+            raise TypeError("pin takes either seconds or a name")
+        if name is None:
+            head = protocol.pin_head(pool, pin_milliseconds(cast(float, seconds)))
+            attachment = self._able_attachment(protocol.CAN_PIN, "pin pages")
+        else:
+            head = protocol.pin_head(pool, 0, name_of(name, "name", protocol.MAX_PIN_NAME_BYTES))
+            attachment = self._able_attachment(protocol.CAN_TELL_SESSIONS, "pin pages by name")
         if attachment is None or not keys:
             return [False] * len(keys)
-        return self._requests.pin(attachment, pool, milliseconds, keys, deadline)
+        return self._requests.pin(attachment, head, keys, deadline)
+
+    @watched
+    def end_pins(self, name: str, *, timeout: float | None = None) -> int:
+        """Ends the pins with a name, whoever has made them. Returns the number of pages that had it; 0 as well if the
+        node does not answer. Raises NotAvailable if the node is too old."""
+        body = protocol.text16(name_of(name, "name", protocol.MAX_PIN_NAME_BYTES))
+        self._able_attachment(protocol.CAN_TELL_SESSIONS, "pin pages by name")
+        answer = self._ask(protocol.END_PINS, body, timeout)
+        return int.from_bytes(answer, "little") if answer is not None and len(answer) == 4 else 0
 
     @watched
     def unpin(
@@ -580,7 +599,7 @@ class Client:
         Does not wait for an answer. False: no node is attached, or it takes no such hints.
         """
         milliseconds = None if waiting is None else waiting_ms(waiting, "waiting")
-        session = session_name(session)
+        session = name_of(session, "session", protocol.MAX_SESSION_BYTES)
         shared = page_count(shared, "shared")
         keys, pool = keys_of(keys, pool)
         attachment = self._attachment()

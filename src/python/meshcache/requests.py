@@ -174,12 +174,9 @@ class Requests:
                 results[low:high] = self.flags(attachment, call, high - low)
         return results
 
-    def pin(
-        self, attachment: Attachment, pool: str, milliseconds: int, keys: Sequence[str], deadline: float
-    ) -> list[bool]:
-        """Pins pages. Raises ValueError if the node does not allow the time."""
+    def pin(self, attachment: Attachment, head: bytes, keys: Sequence[str], deadline: float) -> list[bool]:
+        """Pins pages. Raises ValueError if the node does not allow the time, or a further name."""
         results = [False] * len(keys)
-        head = protocol.pin_head(pool, milliseconds)
         for low, high, call in self.send(attachment, protocol.PIN, lambda: head, keys, _no_tail, deadline):
             if self.wait(attachment, call, deadline):
                 results[low:high] = self.flags(attachment, call, high - low)

@@ -1,7 +1,7 @@
 import { unlessAborted } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
-import { HOLD_REQUEST_MAX_KEYS } from '../../base/limits.js';
+import { HOLD_REQUEST_MAX_KEYS, PIN_NAMES_MAX_COUNT } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
 import { inTime, type WaitOptions } from '../call/call-options.js';
 import type { PagePins, PinHolder } from '../pins/page-pins.js';
@@ -16,12 +16,26 @@ export interface PinningParts {
   readonly clock: Clock;
 }
 
+/** Owner of all pins with names: together they take what one client may. */
+const NAMED = 'pins with names';
+
+/** Pages that are pinned until somebody ends their pin by its name. */
+export interface NamedPin {
+  readonly name: string;
+  readonly pages: number;
+  readonly bytes: number;
+}
+
 /**
  * Pins pages for the clients of a node. A page that is not in the pool is first brought there: from this node's disk,
  * or as a copy from another node.
+ *
+ * A pin with a name belongs to the node: it lasts until it is ended by its name, however long its client lives. At most
+ * PIN_NAMES_MAX_COUNT names are in use, and all of their pages count as those of one client.
  */
 export class Pinning {
   readonly #parts: PinningParts;
+  readonly #named = new Map<string, ClientPins>();
   #isClosed = false;
 
   constructor(parts: PinningParts) {
@@ -34,6 +48,39 @@ export class Pinning {
    */
   client(owner?: string): ClientPins {
     return new ClientPins(this.#parts, () => this.#isClosed, owner);
+  }
+
+  /** The pins with names. */
+  named(): NamedPin[] {
+    return [...this.#named].map(([name, { count, bytes }]) => ({ name, pages: count, bytes }));
+  }
+
+  /**
+   * Pins pages until {@link endNamed}; see `ClientPins.pin`. Pages are added to those that have the name already. Throws
+   * `ArgumentError` for a new name when too many are in use.
+   */
+  async pinNamed(name: string, keys: readonly string[], options: WaitOptions = {}): Promise<boolean[]> {
+    let pins = this.#named.get(name);
+    if (pins === undefined) {
+      if (this.#named.size >= PIN_NAMES_MAX_COUNT) {
+        throw new ArgumentError(`pin: ${PIN_NAMES_MAX_COUNT} names of pins are in use; end some, or use one of them`);
+      }
+      pins = this.client(NAMED);
+      this.#named.set(name, pins);
+    }
+    const results = await pins.pinWithoutEnd(keys, options);
+    if (pins.count === 0 && this.#named.get(name) === pins) this.endNamed(name);
+    return results;
+  }
+
+  /** Ends the pins with a name; returns the number of pages that had it. */
+  endNamed(name: string): number {
+    const pins = this.#named.get(name);
+    if (pins === undefined) return 0;
+    const { count } = pins;
+    this.#named.delete(name);
+    pins.end();
+    return count;
   }
 
   /** Ends all pins; calls in progress pin nothing more. */
@@ -60,20 +107,35 @@ export class ClientPins {
     return this.#holder.pins.size;
   }
 
+  /** Total length of the pages that the client has pinned. */
+  get bytes(): number {
+    return this.#holder.bytes;
+  }
+
   /**
    * Pins pages for `forMs` milliseconds; true for each page that is in the pool and pinned. False: no node has it, it
    * could not be brought into the pool, or it exceeds a limit. After an abort nothing more is pinned. Throws
    * `ArgumentError` for a time that is not allowed.
    */
   async pin(keys: readonly string[], forMs: number, options: WaitOptions = {}): Promise<boolean[]> {
-    const { maxMs, clock } = this.#parts;
+    const { maxMs } = this.#parts;
     if (this.#isClosed()) throw new ClosedError('the store');
     if (!(typeof forMs === 'number' && forMs > 0 && forMs <= maxMs)) {
       throw new ArgumentError(
         `pin: forMs must be above 0 and at most ${maxMs} (pin_max_s of the node), got ${shown(forMs)}`,
       );
     }
-    return inTime(clock, options, async ({ signal }) => {
+    return this.#pinFor(keys, forMs, options);
+  }
+
+  /** Like {@link pin}, without a time. */
+  async pinWithoutEnd(keys: readonly string[], options: WaitOptions = {}): Promise<boolean[]> {
+    if (this.#isClosed()) throw new ClosedError('the store');
+    return this.#pinFor(keys, Number.POSITIVE_INFINITY, options);
+  }
+
+  #pinFor(keys: readonly string[], forMs: number, options: WaitOptions): Promise<boolean[]> {
+    return inTime(this.#parts.clock, options, async ({ signal }) => {
       const call = new PinCall(this.#parts.pins, this.#holder, { forMs, signal });
       await unlessAborted(this.#pin([...new Set(keys)], call), signal);
       return keys.map((key) => call.pinned.has(key));

@@ -1,4 +1,5 @@
 import { ArgumentError } from '../../base/errors.js';
+import { PIN_NAME_MAX_BYTES } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
 import {
   checkOptions,
@@ -97,20 +98,35 @@ export interface UnpinOptions extends WaitOptions {
   readonly pool?: string | undefined;
 }
 
-/** Options of `pin`. */
+/** Options of `pin`: either `forMs` or `name`. */
 export interface PinOptions extends UnpinOptions {
   /** Milliseconds for which the pages stay pinned, at most `pin_max_s` of the node. */
-  readonly forMs: number;
+  readonly forMs?: number | undefined;
+  /** Name of a pin that lasts until `endPins(name)`, however long the caller lives. At most PIN_NAME_MAX_BYTES. */
+  readonly name?: string | undefined;
 }
 
 /** Checks the options of `pin`. Throws `ArgumentError`. */
 export function pinOptions(options: PinOptions, mainPool: string): PagePinOptions {
-  checkOptions('pin', options ?? {}, 'forMs', 'pool');
-  const { forMs, pool = mainPool, signal, timeoutMs } = options ?? {};
+  checkOptions('pin', options ?? {}, 'forMs', 'name', 'pool');
+  const { forMs, name, pool = mainPool, signal, timeoutMs } = options ?? {};
+  if (name !== undefined) {
+    if (forMs !== undefined) throw new ArgumentError('pin: give either forMs or a name; a pin with a name has no time');
+    return { name: pinName('pin', name), pool, signal, timeoutMs };
+  }
   if (typeof forMs !== 'number' || !(forMs > 0)) {
     throw new ArgumentError(`pin: forMs must be a number of milliseconds above 0, got ${shown(forMs)}`);
   }
   return { forMs, pool, signal, timeoutMs };
+}
+
+/** Checks the name of a pin. Throws `ArgumentError`. */
+export function pinName(method: string, name: string): string {
+  const isText = typeof name === 'string' && name !== '' && name.isWellFormed();
+  if (isText && Buffer.byteLength(name) <= PIN_NAME_MAX_BYTES) return name;
+  throw new ArgumentError(
+    `${method}: name must be well-formed text of 1 to ${PIN_NAME_MAX_BYTES} bytes, got ${shown(name)}`,
+  );
 }
 
 /** Checks the options of `unpin`. Throws `ArgumentError`. */

@@ -4,6 +4,7 @@ import {
   blamed,
   type PinOptions,
   type PrefetchOptions,
+  pinName,
   pinOptions,
   prefetchOptions,
   type UnpinOptions,
@@ -30,6 +31,9 @@ export class NamespaceCare {
    * another node is brought into the pool first. Pinning again extends the time. A pin ends with its time, with this
    * store or client, and when its page is deleted, cleared or overwritten.
    *
+   * With a `name` in place of a time, such as that of a system prompt, the pages stay pinned until {@link endPins},
+   * even when this store's or client's program ends; a restart of the node ends them. Pages may be added to a name.
+   *
    * @example
    * import { MeshCacheStore } from 'meshcache';
    *
@@ -42,6 +46,11 @@ export class NamespaceCare {
       const own = checkedKeys('pin', keys);
       return blamed('pin', () => this.#pages.pin(own, call));
     });
+  }
+
+  /** Ends the pins with a name, whoever has made them; returns the number of pages that had it. */
+  async endPins(name: string): Promise<number> {
+    return this.#turns.run(() => this.#pages.endPins(pinName('endPins', name)));
   }
 
   /** Ends pins of this store or client; true for each page that it had pinned. */

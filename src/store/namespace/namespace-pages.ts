@@ -3,7 +3,7 @@ import type { ServedPage } from '../../pool/published-pool.js';
 import type { MissReason, Reasons, RefusalReason, TimedOptions, WaitOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { FirstCopies, MayTake, PageRoom, PlacedPage } from '../copied-reads.js';
-import type { ClientPins } from '../holding/pinning.js';
+import type { ClientPins, Pinning } from '../holding/pinning.js';
 import type { Prefetching } from '../holding/prefetching.js';
 import type { PageStore } from '../page-store.js';
 import type { SessionNews } from '../sessions/session-book.js';
@@ -34,11 +34,16 @@ export interface PageWriteOptions extends PageOptions, PublishRequest {
   readonly refusals?: Reasons<RefusalReason> | undefined;
 }
 
-/** Options of calls that pin pages. */
-export interface PagePinOptions extends PageOptions {
-  /** Milliseconds for which the pages stay pinned. */
-  readonly forMs: number;
-}
+/** Options of calls that pin pages: for a time, or until the pin is ended by its name. */
+export type PagePinOptions = PageOptions &
+  (
+    | {
+        /** Milliseconds for which the pages stay pinned. */
+        readonly forMs: number;
+        readonly name?: undefined;
+      }
+    | { readonly forMs?: undefined; readonly name: string }
+  );
 
 /** Options of calls that prefetch pages. */
 export interface PagePrefetchOptions extends PageOptions {
@@ -54,6 +59,8 @@ export interface PageSessionNews extends SessionNews {
 /** What a client of a node may ask for pages that it does not read yet. */
 export interface PageCare {
   readonly pins: ClientPins;
+  /** Pins with names, which outlive the client. */
+  readonly pinning: Pick<Pinning, 'pinNamed' | 'endNamed'>;
   readonly prefetching: Pick<Prefetching, 'prefetch'>;
   readonly sessions: Pick<SessionHints, 'note'>;
 }
@@ -78,6 +85,8 @@ export interface NamespacePages {
    * is not allowed.
    */
   pin(keys: readonly string[], options: PagePinOptions): Promise<boolean[]>;
+  /** Ends the pins with a name; returns the number of pages that had it. */
+  endPins(name: string): Promise<number>;
   /** Ends pins of this client; true for each page that it had pinned. */
   unpin(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
   /** Brings pages into the node's pool; true for each page that is there afterwards. */
@@ -172,8 +181,11 @@ export class StoredPages implements NamespacePages {
     return this.#pages.delete(this.objectKeys(keys, pool), call);
   }
 
-  async pin(keys: readonly string[], { pool, forMs, ...call }: PagePinOptions): Promise<boolean[]> {
+  async pin(keys: readonly string[], { pool, forMs, name, ...call }: PagePinOptions): Promise<boolean[]> {
     const objectKeys = this.objectKeys(keys, pool);
+    if (name !== undefined) {
+      return this.#care?.pinning.pinNamed(this.#nameOf(name), objectKeys, call) ?? keys.map(() => false);
+    }
     return this.#care?.pins.pin(objectKeys, forMs, call) ?? keys.map(() => false);
   }
 
@@ -182,8 +194,17 @@ export class StoredPages implements NamespacePages {
     return this.#care?.pins.unpin(objectKeys) ?? keys.map(() => false);
   }
 
-  /** Ends all pins of the client that uses these pages. */
-  endPins(): void {
+  async endPins(name: string): Promise<number> {
+    return this.#care?.pinning.endNamed(this.#nameOf(name)) ?? 0;
+  }
+
+  /** The name of a session or pin of this namespace, unlike those of all others. */
+  #nameOf(name: string): string {
+    return `${this.keyEncoder.prefixesOf([MAIN_POOL])[0]}${name}`;
+  }
+
+  /** Ends all pins of the client that uses these pages, but those with names. */
+  endClient(): void {
     this.#care?.pins.end();
   }
 
@@ -193,8 +214,7 @@ export class StoredPages implements NamespacePages {
   }
 
   async tell(session: string, { pool, keys, ...news }: PageSessionNews): Promise<void> {
-    const name = `${this.keyEncoder.prefixesOf([MAIN_POOL])[0]}${session}`;
-    await this.#care?.sessions.note(name, { ...news, keys: keys && this.objectKeys(keys, pool) });
+    await this.#care?.sessions.note(this.#nameOf(session), { ...news, keys: keys && this.objectKeys(keys, pool) });
   }
 
   async clear(pools: readonly string[], options?: WaitOptions): Promise<void> {

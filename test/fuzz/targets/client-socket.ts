@@ -12,9 +12,11 @@ import { ClientAccess } from '../../../src/clients/requests/client-access.js';
 import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
 import { ClientCounts } from '../../../src/clients/requests/client-stats.js';
 import {
+  decodeEndPins,
   decodePin,
   decodePrefetch,
   decodeTell,
+  encodeEndPins,
   encodePin,
   encodePrefetch,
   encodeTell,
@@ -140,6 +142,7 @@ const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unk
   twice(decodeEvents, encodeEvents),
   twice((body) => decodeEventsAnswer(body, 2), encodeEventsAnswer),
   twice((body) => decodePin(body, 64), encodePin),
+  twice(decodeEndPins, encodeEndPins),
   twice((body) => decodeTell(body, 64), encodeTell),
   twice((body) => decodePrefetch(body, 64), encodePrefetch),
   twice((body) => decodeGetStaged(body, 64), encodeGetStaged),
@@ -274,6 +277,7 @@ export const clientConnection: Fuzzer = {
       [RequestType.unpin, BODIES[5] as Buffer],
       [RequestType.tell, TELL],
       [RequestType.prefetch, PREFETCH],
+      [RequestType.endPins, encodeEndPins('system')],
       [RequestType.stats, Buffer.alloc(0)],
     ]);
     const frames = [...bodyOf].map(([type, body], i) => frame(type, i + 2, body));

@@ -34,6 +34,7 @@ LOOKUPS: Final = 20
 GET_STAGED: Final = 21
 TELL: Final = 22
 PREFETCH: Final = 23
+END_PINS: Final = 24
 
 DONE: Final = 0
 BAD_REQUEST: Final = 1
@@ -78,6 +79,7 @@ MAX_PIN_MS: Final = 0xFFFFFFFF
 #: Longest time after which a session may go on, and longest name of one.
 MAX_WAITING_MS: Final = 604_800_000
 MAX_SESSION_BYTES: Final = 256
+MAX_PIN_NAME_BYTES: Final = 256
 MAX_EVENT_POOLS: Final = 16
 #: The longest time after which a page may expire: ten years.
 MAX_EXPIRY_MS: Final = 315_576_000_000
@@ -290,9 +292,9 @@ def staged_head(pool: str, flags: bytes, offset: int, room: int) -> bytes:
     return text16(pool) + flags + struct.pack("<QI", offset, room)
 
 
-def pin_head(pool: str, milliseconds: int) -> bytes:
-    """Head of PIN, before its keys."""
-    return text16(pool) + milliseconds.to_bytes(4, "little")
+def pin_head(pool: str, milliseconds: int, name: str | None = None) -> bytes:
+    """Head of PIN, before its keys. A name takes the place of a time."""
+    return text16(pool) + (milliseconds.to_bytes(4, "little") if name is None else bytes(4) + text16(name))
 
 
 def prefetch_head(pool: str, milliseconds: int) -> bytes:
