@@ -1,6 +1,6 @@
-import { blockSize } from './allocator';
 import { Pool } from './pool';
 import { NORMAL, setSlotPriority, setSlotTenant, slotBlock, slotPins, slotTenant } from './slot';
+import { blockSize } from './space/allocator';
 
 /** Moves a live page to another tenant, as its newest normal page. */
 export function give(pool: Pool, slot: u32, number: u32): void {

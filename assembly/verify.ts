@@ -1,4 +1,3 @@
-import { Allocator, binOf, blockLower, blockNext, blockOffset, blockSize, blockSlot, blockState, blockUpper, FREE, USED } from './allocator';
 import { Pool } from './pool';
 import { NONE } from './records';
 import {
@@ -16,6 +15,7 @@ import {
   slotStatus,
   slotTenant,
 } from './slot';
+import { Allocator, binOf, blockLower, blockNext, blockOffset, blockSize, blockSlot, blockState, blockUpper, FREE, USED } from './space/allocator';
 
 /** Results of {@link verifyPool}: the first broken invariant; `src/core` has the texts. */
 export const VERIFY_OK: i32 = 0;
@@ -67,7 +67,7 @@ function verifySpace(pool: Pool): i32 {
     if (offset != end) return VERIFY_COVERAGE;
   }
   if (blocks != allocator.blocks.count || freeUnits != allocator.freeUnits) return VERIFY_SPACE_SUMS;
-  return waitingUnits == pool.waitUnits + pool.heldUnits ? VERIFY_OK : VERIFY_SPACE_SUMS;
+  return waitingUnits == pool.quarantine.units + pool.heldUnits ? VERIFY_OK : VERIFY_SPACE_SUMS;
 }
 
 /**
@@ -118,7 +118,7 @@ function verifyPages(pool: Pool): i32 {
     usedUnits += units;
     if (slotPins(at) > 0) pinned++;
   }
-  const withheldUnits = pool.allocator.freeUnits + pool.waitUnits + pool.heldUnits;
+  const withheldUnits = pool.allocator.freeUnits + pool.quarantine.units + pool.heldUnits;
   if (usedUnits + withheldUnits != pool.allocator.totalUnits) return VERIFY_SPACE_SUMS;
   if (live != pool.entries || usedBytes != pool.usedBytes || pinned != pool.pinned) return VERIFY_PAGE_SUMS;
   if (heldUnits != pool.heldUnits || live + held + pool.tenants.ghosts != pool.slots.count) return VERIFY_PAGE_SUMS;
@@ -160,11 +160,11 @@ function verifyTenant(pool: Pool, number: u32): i32 {
 
 function verifyQuarantine(pool: Pool): i32 {
   let units: u64 = 0;
-  for (let block = pool.waitHead; block != NONE; block = blockNext(pool.allocator.at(block))) {
+  for (let block = pool.quarantine.head; block != NONE; block = blockNext(pool.allocator.at(block))) {
     const at = pool.allocator.at(block);
     if (blockState(at) == FREE || blockState(at) == USED || blockSlot(at) != NONE) return VERIFY_QUARANTINE;
     units += blockSize(at);
-    if (units > pool.waitUnits) return VERIFY_QUARANTINE;
+    if (units > pool.quarantine.units) return VERIFY_QUARANTINE;
   }
-  return units == pool.waitUnits ? VERIFY_OK : VERIFY_QUARANTINE;
+  return units == pool.quarantine.units ? VERIFY_OK : VERIFY_QUARANTINE;
 }

@@ -4,7 +4,7 @@ import { NORMAL, setSlotPriority, slotPriority, slotRequest } from '../slot';
 import { Lru } from './lru';
 import { PriorityLists } from './priority-lists';
 import { S3Fifo } from './s3fifo';
-import { Yield } from './yield';
+import { Yield } from './yield/yield';
 
 export const POLICY_LRU: u32 = 0;
 export const POLICY_S3FIFO: u32 = 1;

@@ -83,12 +83,7 @@ export function simTraceCommand(context: CommandContext): Command {
       decimalNumber(0, 3_600_000, 'milliseconds'),
       0,
     )
-    .option(
-      '--returns-told <share>',
-      'part of the requests of which callers tell when they are continued: 0 to 1',
-      shareOfAll,
-      0,
-    )
+    .addOption(returnsToldOption())
     .option('--told-wrong <share>', 'part of those that tell it wrongly: 0 to 1', shareOfAll, 0)
     .option('--ends-told <share>', 'part of the ends of conversations that callers report: 0 to 1', shareOfAll, 0)
     .option('--interval-s <seconds>', 'seconds of the trace for each point of the charts', seconds, 60)
@@ -104,6 +99,11 @@ export function simTraceCommand(context: CommandContext): Command {
       printResult(context, result, { json: options.json, asText: formatSimTrace });
       if (options.html !== undefined) context.tell(`report: ${options.html}`);
     });
+}
+
+function returnsToldOption(): Option {
+  const what = 'part of the requests of which callers tell when they are continued: 0 to 1';
+  return new Option('--returns-told <share>', what).argParser(shareOfAll).default(0);
 }
 
 function formatSimTrace(result: SimTraceResult): string {

@@ -1,6 +1,6 @@
-import { NONE, Records } from '../records';
-import { GHOST, LIVE, NORMAL, slotPriority, slotStatus, slotTenant } from '../slot';
-import { BEGINS, CALLER_SHIFT, CONTINUES, ENDS_ELSEWHERE, HINT_MASK } from './about';
+import { NONE, Records } from '../../records';
+import { GHOST, LIVE, NORMAL, slotPriority, slotStatus, slotTenant } from '../../slot';
+import { BEGINS, CALLER_SHIFT, CONTINUES, ENDS_ELSEWHERE, HINT_MASK } from '../about';
 import { CallChain } from './call-chain';
 import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
 import { CLASS_BITS, slotCall } from './yield-slot';

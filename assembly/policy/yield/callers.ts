@@ -1,4 +1,4 @@
-import { NONE } from '../records';
+import { NONE } from '../../records';
 
 /** Callers whose numbers agree in the lowest six bits share a record. */
 const CALLERS: u32 = 64;

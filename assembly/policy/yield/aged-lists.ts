@@ -1,6 +1,6 @@
-import { List } from '../list';
-import { NONE, Records } from '../records';
-import { slotFrequency } from '../slot';
+import { List } from '../../list';
+import { NONE, Records } from '../../records';
+import { slotFrequency } from '../../slot';
 import { isBehind } from './yield-slot';
 
 /** Number of stages of a page's age, see {@link AgedLists}. */

@@ -1,5 +1,5 @@
-import { List } from '../list';
-import { NONE, Records } from '../records';
+import { List } from '../../list';
+import { NONE, Records } from '../../records';
 import {
   GHOST,
   LIVE,
@@ -10,7 +10,7 @@ import {
   slotPins,
   slotQueue,
   slotStatus,
-} from '../slot';
+} from '../../slot';
 import { AgedLists, STAGES, stageAt } from './aged-lists';
 import { Awaited, isAwaited } from './awaited';
 import { Calls } from './calls';

@@ -1,6 +1,6 @@
-import { List } from '../list';
-import { NONE, Records } from '../records';
-import { LIVE, setSlotExpected, slotExpected, slotPins, slotStatus } from '../slot';
+import { List } from '../../list';
+import { NONE, Records } from '../../records';
+import { LIVE, setSlotExpected, slotExpected, slotPins, slotStatus } from '../../slot';
 import { Pace } from './pace';
 
 /** Milliseconds of one bucket. */
