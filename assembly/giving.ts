@@ -10,7 +10,7 @@ export function give(pool: Pool, slot: u32, number: u32): void {
   const from = pool.tenants.of(at);
   const to = pool.tenants.at(number);
   const units = blockSize(pool.allocator.at(slotBlock(at)));
-  if (!isPinned) from.policy.remove(slot);
+  from.policy.drop(slot, isPinned);
   from.usedUnits -= units;
   from.entries--;
   setSlotTenant(at, number);

@@ -259,7 +259,7 @@ export function poolSetPriorityBatch(pool: Pool, digests: usize, count: u32, pri
  * Notes that existing pages, in the order of a prefix, will be asked for again in so many milliseconds (0 or more);
  * Infinity: never.
  */
-export function poolExpectBatch(pool: Pool, digests: usize, count: u32, nowMs: f64, inMs: f64): void {
+export function poolExpectBatch(pool: Pool, digests: usize, count: u32, inMs: f64, nowMs: f64): void {
   pool.begin(nowMs);
   let newer = NONE;
   for (let i: u32 = 0; i < count; i++) {

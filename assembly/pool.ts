@@ -245,8 +245,8 @@ export class Pool {
     this.entries--;
     const tenant = this.tenants.of(at);
     tenant.entries--;
+    tenant.policy.drop(slot, slotPins(at) > 0);
     if (slotPins(at) == 0) {
-      tenant.policy.remove(slot);
       this.vacate(slot);
       return;
     }

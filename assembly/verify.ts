@@ -5,6 +5,7 @@ import {
   HIGH,
   LIVE,
   LOW,
+  NORMAL,
   slotBlock,
   slotBytes,
   slotHigh,
@@ -136,6 +137,7 @@ function verifyPages(pool: Pool): i32 {
  */
 function verifyTenant(pool: Pool, number: u32): i32 {
   let units: u64 = 0;
+  let normalUnits: u64 = 0;
   let live: u32 = 0;
   let ordered: u32 = 0;
   let lows: u32 = 0;
@@ -144,9 +146,11 @@ function verifyTenant(pool: Pool, number: u32): i32 {
     const at = pool.slots.at(slot);
     const status = slotStatus(at);
     if ((status != LIVE && status != HELD) || slotTenant(at) != number) continue;
-    units += max<u64>(1, (slotBytes(at) + pool.alignmentBytes - 1) / pool.alignmentBytes);
+    const unitsHere = max<u64>(1, (slotBytes(at) + pool.alignmentBytes - 1) / pool.alignmentBytes);
+    units += unitsHere;
     if (status == HELD) continue;
     live++;
+    if (slotPriority(at) == NORMAL) normalUnits += unitsHere;
     if (slotPins(at) > 0) continue;
     ordered++;
     if (slotPriority(at) == LOW) lows++;
@@ -155,7 +159,7 @@ function verifyTenant(pool: Pool, number: u32): i32 {
   const tenant = pool.tenants.at(number);
   if (tenant.usedUnits != units || tenant.entries != live) return VERIFY_TENANTS;
   if (pool.tenants.count > 1 && tenant.takenUnits <= tenant.minUnits) return VERIFY_MINIMUM;
-  return tenant.policy.isRight(ordered - lows - highs, lows, highs) ? VERIFY_OK : VERIFY_ORDER;
+  return tenant.policy.isRight(ordered - lows - highs, lows, highs, normalUnits) ? VERIFY_OK : VERIFY_ORDER;
 }
 
 function verifyQuarantine(pool: Pool): i32 {

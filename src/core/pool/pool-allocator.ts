@@ -11,7 +11,7 @@ import {
   writeSizes,
   writeTenants,
 } from './pool-columns.js';
-import { aboutOf, checkBytes, checkTenant, checkTime, settingsOf } from './pool-settings.js';
+import { aboutOf, checkBytes, checkTenant, checkTime, checkWait, settingsOf } from './pool-settings.js';
 import type {
   BatchLookup,
   BatchPlacement,
@@ -259,16 +259,19 @@ export class PoolAllocator {
   }
 
   /**
-   * Notes that existing pages, in the order of a prefix, will be asked for in so many milliseconds; Infinity: never
-   * again. With the policy `yield` those go first that are expected last; pinned pages, and other policies, stay as
-   * they are. It ends when a page is used, or its time has come.
+   * Notes that existing pages, in the order of a prefix, will be asked for again in `inMs` milliseconds; Infinity:
+   * never. The policy `yield` evicts pages that are never asked for again before others, then those that are expected
+   * last, if that is later than a hit of the page that would go otherwise. A page is expected until it is used,
+   * published or pinned, or its time has come. Pinned, low and high pages are left as they are; other policies ignore
+   * it. `nowMs`: as for {@link publish}; a time that goes back counts as the latest one.
    */
   expectBatch(keys: Keys, inMs: number, nowMs: number): void {
     const handle = this.open();
+    checkWait('inMs', inMs);
     checkTime(nowMs);
     const area = this.core.area;
     area.writeDigests(keys, 0);
-    this.core.exports.poolExpectBatch(handle, area.hashes, area.count, nowMs, inMs);
+    this.core.exports.poolExpectBatch(handle, area.hashes, area.count, inMs, nowMs);
   }
 
   /**

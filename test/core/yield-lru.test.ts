@@ -1,0 +1,162 @@
+import test from 'ava';
+import { type RandomSource, seededRandom } from '../../src/base/environment/random.js';
+import { type EvictionPolicy, PoolAllocator, type RequestOptions } from '../../src/core/index.js';
+import { freshCore } from '../_support/core/binaries.js';
+
+const PAGE_BYTES = 4096;
+const NEVER = Number.POSITIVE_INFINITY;
+
+function poolOf(pages: number, policy: EvictionPolicy = 'yield'): PoolAllocator {
+  return new PoolAllocator({ capacityBytes: pages * PAGE_BYTES, policy, core: freshCore() });
+}
+
+function pagesOf(name: string, count: number): string[] {
+  return Array.from({ length: count }, (_, i) => `${name}.${i}`);
+}
+
+/** Requests to a pool, which reads what is there and publishes the rest, and the number of each page's last one. */
+class Driver {
+  hits = 0;
+  requests = 0;
+  /** Evictions of a page that was used later than a sixteenth of all pages that were there. */
+  lateEvictions = 0;
+  evictions = 0;
+  private readonly lastUses = new Map<string, number>();
+
+  constructor(readonly pool: PoolAllocator) {}
+
+  request(keys: readonly string[], request: RequestOptions = {}): void {
+    this.requests++;
+    const gap = this.pool.hasBatch(keys).indexOf(0);
+    const prefix = gap < 0 ? keys.length : gap;
+    this.hits += prefix;
+    if (prefix > 0) this.pool.lookupBatch(keys.slice(0, prefix), { ...request, continues: false });
+    const { evicted } =
+      prefix === keys.length
+        ? { evicted: [] }
+        : this.pool.publishBatch(keys.slice(prefix), PAGE_BYTES, this.requests * 1000, {
+            ...request,
+            continues: prefix > 0,
+          });
+    if (evicted.length > 0) this.judge(evicted);
+    for (const key of keys) this.lastUses.set(key, this.requests);
+  }
+
+  private judge(evicted: readonly string[]): void {
+    const uses = [...this.pool.keys(), ...evicted].map((key) => this.lastUses.get(key) ?? this.requests);
+    const limit = uses.sort((a, b) => a - b)[Math.floor(uses.length / 16) + evicted.length] as number;
+    for (const key of evicted) if ((this.lastUses.get(key) ?? this.requests) > limit) this.lateEvictions++;
+    this.evictions += evicted.length;
+    for (const key of evicted) this.lastUses.delete(key);
+  }
+}
+
+/** A request of one of eight sessions that grow by four pages each time, and end after 40 requests. */
+function session(random: RandomSource, turns: number[]): string[] {
+  const user = random.u32() % 8;
+  const turn = turns[user] ?? 0;
+  turns[user] = turn + 1;
+  return pagesOf(`u${user}.${Math.floor(turn / 40)}`, 10 + 4 * (turn % 40));
+}
+
+test('yield: where LRU finds more, the pages used longest ago go', (t) => {
+  const driver = new Driver(poolOf(400));
+  const lru = new Driver(poolOf(400, 'lru'));
+  for (const one of [driver, lru]) {
+    const random = seededRandom(1);
+    const turns: number[] = [];
+    for (let i = 0; i < 600; i++) one.request(session(random, turns));
+    // The trial is over; it is a long time until the next one.
+    Object.assign(one, { hits: 0, evictions: 0, lateEvictions: 0 });
+    for (let i = 0; i < 300; i++) one.request(session(random, turns));
+    one.pool.verify();
+  }
+  t.log(`late evictions: ${driver.lateEvictions} of ${driver.evictions}; hits: ${driver.hits}, with LRU ${lru.hits}`);
+  t.true(driver.evictions > 1_000);
+  t.true(driver.lateEvictions < 0.03 * driver.evictions);
+  t.true(driver.hits >= lru.hits, 'requests are evicted from their end, which LRU does not do');
+});
+
+test('yield: where LRU finds less, values go on deciding', (t) => {
+  const driver = new Driver(poolOf(300));
+  const lru = new Driver(poolOf(300, 'lru'));
+  for (const one of [driver, lru]) {
+    for (let i = 0; i < 8_000; i++) one.request(pagesOf(`d${i % 40}`, 10));
+    one.pool.verify();
+  }
+  t.log(`late evictions: ${driver.lateEvictions} of ${driver.evictions}; hits: ${driver.hits}`);
+  t.is(lru.hits, 0);
+  t.true(driver.hits > 0.5 * 8_000 * 10, `${driver.hits}`);
+  t.true(driver.lateEvictions > 0.5 * driver.evictions);
+});
+
+test('yield: where expectations are wrong, what was learned decides', (t) => {
+  const rates = [false, true].map((isMisled) => {
+    const driver = new Driver(poolOf(300));
+    for (let i = 0; i < 8_000; i++) {
+      const keys = pagesOf(`d${i % 40}`, 10);
+      driver.request(keys);
+      // The next document of the loop is told to be done with, whatever is to come.
+      if (isMisled) driver.pool.expectBatch(pagesOf(`d${(i + 1) % 40}`, 10), NEVER, driver.requests * 1000);
+    }
+    driver.pool.verify();
+    return driver.hits / 80_000;
+  }) as [number, number];
+  t.log(rates.map((rate) => rate.toFixed(3)).join(', '));
+  t.true(rates[1] > 0.8 * rates[0], `${rates}`);
+});
+
+test('yield: where LRU finds more, what callers expect is ignored', (t) => {
+  const rates = [false, true].map((isMisled) => {
+    const driver = new Driver(poolOf(400));
+    const random = seededRandom(1);
+    const turns: number[] = [];
+    for (let i = 0; i < 900; i++) {
+      const keys = session(random, turns);
+      driver.request(keys);
+      const isTold = random.u32() % 2 === 0;
+      if (isMisled && isTold) driver.pool.expectBatch(keys, NEVER, driver.requests * 1000);
+    }
+    driver.pool.verify();
+    return driver.hits;
+  }) as [number, number];
+  t.log(rates.join(', '));
+  t.true(rates[1] > 0.9 * rates[0], `${rates}`);
+});
+
+for (const [said, options] of Object.entries({
+  'as callers say': (i: number) => ({ continues: i > 0 }),
+  'as it looks': () => ({}),
+})) {
+  test(`yield: all parts of a request are of one age, ${said}`, (t) => {
+    // A tick is one page here.
+    const pool = poolOf(64);
+    const keys = pagesOf('a', 32);
+    for (let i = 0; i < 32; i += 8)
+      pool.publishBatch(keys.slice(i, i + 8), PAGE_BYTES, 0, { caller: 1, ...options(i) });
+    for (let i = 0; i < 32; i++) pool.publish(`b${i}`, PAGE_BYTES);
+    const evicted: string[] = [];
+    for (let i = 0; i < 32; i++) {
+      evicted.push(...pool.publishBatch([`c${i}`], PAGE_BYTES, 0, { caller: 2, continues: false }).evicted);
+    }
+    t.deepEqual(
+      evicted.filter((key) => key.startsWith('a.')),
+      keys.toReversed().slice(0, evicted.length),
+    );
+    pool.verify();
+  });
+}
+
+test('yield: a request that never ends does not stop the clock', (t) => {
+  const isOldGone = (pages: number, request: RequestOptions): boolean => {
+    const pool = poolOf(64);
+    for (let i = 0; i < pages; i++) pool.publishBatch([`a.${i}`], PAGE_BYTES, 0, request);
+    pool.verify();
+    return pool.hasBatch(pagesOf('a', 8)).every((isHere) => isHere === 0);
+  };
+  // Up to one turnover as it looks, and up to 16 as callers say, the head of the request stays.
+  t.false(isOldGone(64 * 2 - 8, {}));
+  t.true(isOldGone(64 * 6, {}));
+  t.false(isOldGone(64 * 15, { continues: true }));
+  t.true(isOldGone(64 * 40, { continues: true }));
+});
