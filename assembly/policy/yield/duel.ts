@@ -16,8 +16,12 @@ const REST_TICKS_MAX: u32 = 512 * TURNOVER;
 const TRIAL_TICKS: u32 = 6 * TURNOVER;
 const WARMING_TICKS: u32 = 2 * TURNOVER;
 
-/** Standard deviations by which LRU must lead. */
+/**
+ * Standard deviations by which LRU must lead at the end of a trial, and before: what costs much is over soon. A trial
+ * is as long as six turnovers of the pool, which may be hours.
+ */
 const DEVIATIONS: i64 = 2;
+const DEVIATIONS_EARLY: i64 = 4;
 
 /**
  * Says what decides which page is evicted, by the hits of each request beside those that LRU would have had
@@ -81,8 +85,7 @@ export class Duel {
     if (this.decides != EXPECTATIONS && ticks >= this.restTicks) return this.decide(EXPECTATIONS, tick);
     if (this.decides == LAST_USE) return false;
     if (ticks < WARMING_TICKS) this.forget();
-    if (ticks < TRIAL_TICKS) return false;
-    if (this.isBehind()) {
+    if (this.isBehind(ticks < TRIAL_TICKS ? DEVIATIONS_EARLY : DEVIATIONS)) {
       this.restTicks = min(REST_TICKS_MAX, this.restTicks * 2);
       return this.decide(this.decides == EXPECTATIONS && this.hasExpectations ? VALUES : LAST_USE, tick);
     }
@@ -115,8 +118,8 @@ export class Duel {
   }
 
   /** Whether LRU would have had more hits, in more requests than is likely by chance (a sign test). */
-  private isBehind(): bool {
+  private isBehind(deviations: i64): bool {
     const by = this.better - this.worse;
-    return this.lead > 0 && by > 0 && by * by > DEVIATIONS * DEVIATIONS * (this.better + this.worse);
+    return this.lead > 0 && by > 0 && by * by > deviations * deviations * (this.better + this.worse);
   }
 }

@@ -105,6 +105,8 @@ export class Yield {
     // to find.
     this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + this.awaited.count + GHOSTS_MIN));
     if (!calls.isContinued) this.beginRequest();
+    // What looks like a slice may as well be a request as long as the one before.
+    else if (calls.isSlice) this.duel.beginRequest();
   }
 
   end(): void {

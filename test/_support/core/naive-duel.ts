@@ -41,12 +41,13 @@ export class NaiveDuel {
     if (this.decides !== 'expectations' && ticks >= this.restTicks) return this.decide('expectations', tick);
     if (this.decides === 'last use') return false;
     if (ticks < WARMING_TICKS) this.sum = { lead: 0, better: 0, worse: 0 };
-    return ticks >= TRIAL_TICKS && this.judgeTrial(tick);
+    return this.judgeTrial(tick, ticks < TRIAL_TICKS ? 4 : 2);
   }
 
-  private judgeTrial(tick: number): boolean {
+  /** `deviations`: standard deviations by which LRU must lead. */
+  private judgeTrial(tick: number, deviations: number): boolean {
     const { lead, better, worse } = this.sum;
-    if (lead > 0 && better > worse && (better - worse) ** 2 > 4 * (better + worse)) {
+    if (lead > 0 && better > worse && (better - worse) ** 2 > deviations ** 2 * (better + worse)) {
       this.restTicks = Math.min(REST_TICKS_MAX, 2 * this.restTicks);
       return this.decide(this.decides === 'expectations' && this.hasExpectations ? 'values' : 'last use', tick);
     }

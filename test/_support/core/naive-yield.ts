@@ -125,6 +125,7 @@ export class NaiveYield {
     this.isTold = continues === true;
     this.goesOnWith.set(this.call, isContinued ? this.previousCall : this.call);
     if (!isContinued) this.beginRequest();
+    else if (this.mayRepeat && state.isWrite === isWrite) this.duel.beginRequest();
     state.keys = keys;
     state.isWrite = isWrite;
     state.longest[isWrite ? 1 : 0] = Math.max(longest, keys);
