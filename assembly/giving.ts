@@ -1,6 +1,6 @@
-import { blockSize } from './allocator';
 import { Pool } from './pool';
 import { NORMAL, setSlotPriority, setSlotTenant, slotBlock, slotPins, slotTenant } from './slot';
+import { blockSize } from './space/allocator';
 
 /** Moves a live page to another tenant, as its newest normal page. */
 export function give(pool: Pool, slot: u32, number: u32): void {
@@ -10,7 +10,7 @@ export function give(pool: Pool, slot: u32, number: u32): void {
   const from = pool.tenants.of(at);
   const to = pool.tenants.at(number);
   const units = blockSize(pool.allocator.at(slotBlock(at)));
-  if (!isPinned) from.policy.remove(slot);
+  from.policy.drop(slot, isPinned);
   from.usedUnits -= units;
   from.entries--;
   setSlotTenant(at, number);

@@ -138,7 +138,7 @@ export function poolNew(capacityBytes: f64, segmentBytes: f64, alignmentBytes: f
 }
 
 export function poolSetQuarantine(pool: Pool, quarantineMs: f64, maxBytes: f64, neverReuseEarly: u32): void {
-  pool.setQuarantine(quarantineMs, <u64>maxBytes, neverReuseEarly != 0);
+  pool.quarantine.configure(quarantineMs, <u64>maxBytes / pool.alignmentBytes, neverReuseEarly != 0);
 }
 
 /** Whether publishes refuse a page instead of evicting an earlier one of its own request. */
@@ -256,9 +256,10 @@ export function poolSetPriorityBatch(pool: Pool, digests: usize, count: u32, pri
 }
 
 /**
- * Notes that existing pages, in the order of a prefix, will be asked for in so many milliseconds; Infinity: never again.
+ * Notes that existing pages, in the order of a prefix, will be asked for again in so many milliseconds (0 or more);
+ * Infinity: never.
  */
-export function poolExpectBatch(pool: Pool, digests: usize, count: u32, nowMs: f64, inMs: f64): void {
+export function poolExpectBatch(pool: Pool, digests: usize, count: u32, inMs: f64, nowMs: f64): void {
   pool.begin(nowMs);
   let newer = NONE;
   for (let i: u32 = 0; i < count; i++) {
@@ -382,11 +383,11 @@ export function poolStats(pool: Pool, out: usize): void {
   store<f64>(out, <f64>pool.entries);
   store<f64>(out, <f64>pool.usedBytes, 8);
   store<f64>(out, <f64>(allocator.freeUnits * unit), 16);
-  store<f64>(out, <f64>(pool.waitUnits * unit), 24);
+  store<f64>(out, <f64>(pool.quarantine.units * unit), 24);
   store<f64>(out, <f64>(pool.heldUnits * unit), 32);
   store<f64>(out, <f64>(allocator.totalUnits * unit), 40);
   store<f64>(out, <f64>pool.evictions, 48);
-  store<f64>(out, <f64>pool.earlyReuses, 56);
+  store<f64>(out, <f64>pool.quarantine.earlyReuses, 56);
   store<f64>(out, <f64>pool.pinned, 64);
   store<f64>(out, <f64>(allocator.largestFreeUnits() * unit), 72);
 }

@@ -78,6 +78,15 @@ export class List {
     return load<u32>(this.records.at(index), NEXT);
   }
 
+  /** Writes all records as u32, the head first; returns the address after the last. */
+  write(out: usize): usize {
+    for (let index = this.head; index != NONE; index = this.next(index)) {
+      store<u32>(out, index);
+      out += 4;
+    }
+    return out;
+  }
+
   /** Whether the links and the count agree. */
   isConsistent(): bool {
     let previous: u32 = NONE;

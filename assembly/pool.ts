@@ -1,19 +1,4 @@
-import {
-  Allocator,
-  blockNext,
-  blockOffset,
-  blockReleaseMs,
-  blockSize,
-  blockSlot,
-  blockState,
-  setBlockNext,
-  setBlockReleaseMs,
-  setBlockSlot,
-  setBlockState,
-  WAITING,
-} from './allocator';
 import { Policy } from './policy/policy';
-import { canEverPlace } from './reclaimable';
 import { NONE, Records } from './records';
 import {
   describeSlot,
@@ -36,6 +21,9 @@ import {
   slotTenant,
   VACANT,
 } from './slot';
+import { Allocator, blockOffset, blockSize, setBlockSlot, setBlockState, WAITING } from './space/allocator';
+import { Quarantine } from './space/quarantine';
+import { canEverPlace } from './space/reclaimable';
 import { Table } from './table';
 import { Tenant, Tenants } from './tenants';
 
@@ -52,12 +40,10 @@ export class Pool {
   slots: Records;
   table: Table;
   allocator: Allocator;
+  quarantine: Quarantine;
   tenants: Tenants;
   private policyKind: u32;
   alignmentBytes: u64;
-  private quarantineMs: f64;
-  private quarantineMaxUnits: u64;
-  neverReuseEarly: bool;
   /**
    * Whether no page is evicted for a later one of its own request, so that what stays of one that is too long is its
    * head.
@@ -66,10 +52,6 @@ export class Pool {
   /** Whether the next victim of the running publish belongs to its own request. */
   private isOwnNext: bool;
   private isPublishing: bool;
-  /** Quarantined blocks, the oldest first. */
-  waitHead: u32;
-  private waitTail: u32;
-  waitUnits: u64;
   /** Units of removed pages that are still pinned. */
   heldUnits: u64;
   /** Latest time passed in. */
@@ -79,7 +61,6 @@ export class Pool {
   /** Number of live pinned pages. */
   pinned: u32;
   evictions: u64;
-  earlyReuses: u64;
   /** Number of pages published or restored so far, refused ones included, modulo 2^32. */
   stamp: u32;
   /** Slots evicted by the running call, in order. */
@@ -91,39 +72,28 @@ export class Pool {
 
   constructor(capacityBytes: u64, segmentBytes: u64, alignmentBytes: u64, policyKind: u32) {
     const slots = new Records(SLOT_BYTES);
+    const allocator = new Allocator(capacityBytes / alignmentBytes, segmentBytes / alignmentBytes);
     this.slots = slots;
     this.table = new Table(slots);
-    this.allocator = new Allocator(capacityBytes / alignmentBytes, segmentBytes / alignmentBytes);
+    this.allocator = allocator;
+    this.quarantine = new Quarantine(allocator);
     this.tenants = new Tenants(new Policy(policyKind, slots, 0, capacityBytes, alignmentBytes));
     this.policyKind = policyKind;
     this.alignmentBytes = alignmentBytes;
-    this.quarantineMs = 0;
-    this.quarantineMaxUnits = 0;
-    this.neverReuseEarly = false;
     this.keepsHeads = false;
     this.isOwnNext = false;
     this.isPublishing = false;
-    this.waitHead = NONE;
-    this.waitTail = NONE;
-    this.waitUnits = 0;
     this.heldUnits = 0;
     this.nowMs = 0;
     this.usedBytes = 0;
     this.entries = 0;
     this.pinned = 0;
     this.evictions = 0;
-    this.earlyReuses = 0;
     this.stamp = 0;
     this.evictedCapacity = 64;
     this.evicted = heap.alloc(64 * 4);
     this.evictedCount = 0;
     this.warmed = 0;
-  }
-
-  setQuarantine(quarantineMs: f64, maxBytes: u64, neverReuseEarly: bool): void {
-    this.quarantineMs = quarantineMs;
-    this.quarantineMaxUnits = maxBytes / this.alignmentBytes;
-    this.neverReuseEarly = neverReuseEarly;
   }
 
   /**
@@ -140,7 +110,7 @@ export class Pool {
   begin(nowMs: f64): void {
     this.nowMs = nowMs;
     this.evictedCount = 0;
-    while (this.waitHead != NONE && blockReleaseMs(this.allocator.at(this.waitHead)) <= nowMs) this.releaseOldest();
+    this.quarantine.release(nowMs);
   }
 
   /** Publishes a page. Returns its slot, or NONE; even then, an existing page with the digest is gone. */
@@ -194,7 +164,7 @@ export class Pool {
 
   /** Whether only `restore` has ever taken space, and none was freed. */
   get canRestore(): bool {
-    return this.allocator.canRestore && this.waitUnits == 0 && this.heldUnits == 0;
+    return this.allocator.canRestore && this.quarantine.units == 0 && this.heldUnits == 0;
   }
 
   /**
@@ -275,8 +245,8 @@ export class Pool {
     this.entries--;
     const tenant = this.tenants.of(at);
     tenant.entries--;
+    tenant.policy.drop(slot, slotPins(at) > 0);
     if (slotPins(at) == 0) {
-      tenant.policy.remove(slot);
       this.vacate(slot);
       return;
     }
@@ -337,6 +307,7 @@ export class Pool {
     this.table.dispose();
     this.slots.dispose();
     this.allocator.dispose();
+    this.quarantine.dispose();
     heap.free(this.evicted);
     heap.free(changetype<usize>(this));
   }
@@ -370,16 +341,7 @@ export class Pool {
 
   /** Evicts one victim, or, if there is none, ends the oldest quarantine. False: neither is allowed. */
   private makeRoom(tenant: u32): bool {
-    if (this.evictNext(tenant) != NONE) return true;
-    if (this.neverReuseEarly || this.waitHead == NONE) return false;
-    this.earlyReuses++;
-    this.releaseOldest();
-    return true;
-  }
-
-  /** Whether the quarantine is at its limit and may not be cut short; then nothing is evicted. */
-  private isQuarantineClosed(): bool {
-    return this.neverReuseEarly && this.quarantineMs > 0 && this.waitUnits >= this.quarantineMaxUnits;
+    return this.evictNext(tenant) != NONE || this.quarantine.cutShort();
   }
 
   @inline
@@ -404,7 +366,7 @@ export class Pool {
 
   /** Evicts the next page of the tenant; returns its slot, or NONE if none may be evicted. */
   private evictOf(tenant: Tenant): u32 {
-    if (this.isQuarantineClosed()) return NONE;
+    if (this.quarantine.isClosed) return NONE;
     tenant.policy.tellTime(this.nowMs);
     const victim = tenant.policy.victim();
     if (victim == NONE) return NONE;
@@ -479,34 +441,6 @@ export class Pool {
     const block = slotBlock(this.slots.at(slot));
     tenant.usedUnits -= blockSize(this.allocator.at(block));
     setBlockSlot(this.allocator.at(block), NONE);
-    if (this.quarantineMs <= 0) {
-      this.allocator.free(block);
-      return;
-    }
-    this.quarantine(block);
-    while (!this.neverReuseEarly && this.waitUnits > this.quarantineMaxUnits) {
-      this.earlyReuses++;
-      this.releaseOldest();
-    }
-  }
-
-  private quarantine(block: u32): void {
-    const at = this.allocator.at(block);
-    setBlockState(at, WAITING);
-    setBlockReleaseMs(at, this.nowMs + this.quarantineMs);
-    setBlockNext(at, NONE);
-    if (this.waitTail == NONE) this.waitHead = block;
-    else setBlockNext(this.allocator.at(this.waitTail), block);
-    this.waitTail = block;
-    this.waitUnits += blockSize(at);
-  }
-
-  private releaseOldest(): void {
-    const block = this.waitHead;
-    const at = this.allocator.at(block);
-    this.waitHead = blockNext(at);
-    if (this.waitHead == NONE) this.waitTail = NONE;
-    this.waitUnits -= blockSize(at);
-    this.allocator.free(block);
+    this.quarantine.add(block, this.nowMs);
   }
 }

@@ -1,4 +1,3 @@
-import { Allocator, binOf, blockLower, blockNext, blockOffset, blockSize, blockSlot, blockState, blockUpper, FREE, USED } from './allocator';
 import { Pool } from './pool';
 import { NONE } from './records';
 import {
@@ -6,6 +5,7 @@ import {
   HIGH,
   LIVE,
   LOW,
+  NORMAL,
   slotBlock,
   slotBytes,
   slotHigh,
@@ -16,6 +16,7 @@ import {
   slotStatus,
   slotTenant,
 } from './slot';
+import { Allocator, binOf, blockLower, blockNext, blockOffset, blockSize, blockSlot, blockState, blockUpper, FREE, USED } from './space/allocator';
 
 /** Results of {@link verifyPool}: the first broken invariant; `src/core` has the texts. */
 export const VERIFY_OK: i32 = 0;
@@ -67,7 +68,7 @@ function verifySpace(pool: Pool): i32 {
     if (offset != end) return VERIFY_COVERAGE;
   }
   if (blocks != allocator.blocks.count || freeUnits != allocator.freeUnits) return VERIFY_SPACE_SUMS;
-  return waitingUnits == pool.waitUnits + pool.heldUnits ? VERIFY_OK : VERIFY_SPACE_SUMS;
+  return waitingUnits == pool.quarantine.units + pool.heldUnits ? VERIFY_OK : VERIFY_SPACE_SUMS;
 }
 
 /**
@@ -118,7 +119,7 @@ function verifyPages(pool: Pool): i32 {
     usedUnits += units;
     if (slotPins(at) > 0) pinned++;
   }
-  const withheldUnits = pool.allocator.freeUnits + pool.waitUnits + pool.heldUnits;
+  const withheldUnits = pool.allocator.freeUnits + pool.quarantine.units + pool.heldUnits;
   if (usedUnits + withheldUnits != pool.allocator.totalUnits) return VERIFY_SPACE_SUMS;
   if (live != pool.entries || usedBytes != pool.usedBytes || pinned != pool.pinned) return VERIFY_PAGE_SUMS;
   if (heldUnits != pool.heldUnits || live + held + pool.tenants.ghosts != pool.slots.count) return VERIFY_PAGE_SUMS;
@@ -136,6 +137,7 @@ function verifyPages(pool: Pool): i32 {
  */
 function verifyTenant(pool: Pool, number: u32): i32 {
   let units: u64 = 0;
+  let normalUnits: u64 = 0;
   let live: u32 = 0;
   let ordered: u32 = 0;
   let lows: u32 = 0;
@@ -144,9 +146,11 @@ function verifyTenant(pool: Pool, number: u32): i32 {
     const at = pool.slots.at(slot);
     const status = slotStatus(at);
     if ((status != LIVE && status != HELD) || slotTenant(at) != number) continue;
-    units += max<u64>(1, (slotBytes(at) + pool.alignmentBytes - 1) / pool.alignmentBytes);
+    const unitsHere = max<u64>(1, (slotBytes(at) + pool.alignmentBytes - 1) / pool.alignmentBytes);
+    units += unitsHere;
     if (status == HELD) continue;
     live++;
+    if (slotPriority(at) == NORMAL) normalUnits += unitsHere;
     if (slotPins(at) > 0) continue;
     ordered++;
     if (slotPriority(at) == LOW) lows++;
@@ -155,16 +159,16 @@ function verifyTenant(pool: Pool, number: u32): i32 {
   const tenant = pool.tenants.at(number);
   if (tenant.usedUnits != units || tenant.entries != live) return VERIFY_TENANTS;
   if (pool.tenants.count > 1 && tenant.takenUnits <= tenant.minUnits) return VERIFY_MINIMUM;
-  return tenant.policy.isRight(ordered - lows - highs, lows, highs) ? VERIFY_OK : VERIFY_ORDER;
+  return tenant.policy.isRight(ordered - lows - highs, lows, highs, normalUnits) ? VERIFY_OK : VERIFY_ORDER;
 }
 
 function verifyQuarantine(pool: Pool): i32 {
   let units: u64 = 0;
-  for (let block = pool.waitHead; block != NONE; block = blockNext(pool.allocator.at(block))) {
+  for (let block = pool.quarantine.head; block != NONE; block = blockNext(pool.allocator.at(block))) {
     const at = pool.allocator.at(block);
     if (blockState(at) == FREE || blockState(at) == USED || blockSlot(at) != NONE) return VERIFY_QUARANTINE;
     units += blockSize(at);
-    if (units > pool.waitUnits) return VERIFY_QUARANTINE;
+    if (units > pool.quarantine.units) return VERIFY_QUARANTINE;
   }
-  return units == pool.waitUnits ? VERIFY_OK : VERIFY_QUARANTINE;
+  return units == pool.quarantine.units ? VERIFY_OK : VERIFY_QUARANTINE;
 }

@@ -1,10 +1,9 @@
-import { List } from '../list';
 import { NONE, Records } from '../records';
 import { NORMAL, setSlotPriority, slotPriority, slotRequest } from '../slot';
 import { Lru } from './lru';
 import { PriorityLists } from './priority-lists';
 import { S3Fifo } from './s3fifo';
-import { Yield } from './yield';
+import { Yield } from './yield/yield';
 
 export const POLICY_LRU: u32 = 0;
 export const POLICY_S3FIFO: u32 = 1;
@@ -14,9 +13,9 @@ export const POLICY_YIELD: u32 = 2;
  * The order of eviction of one tenant's pages: low pages, then normal pages in the order of the policy, then high
  * pages. The priority of a page is in its slot, and changes only by `setPriority`, or while the page is in no order.
  *
- * The caller guarantees: `insert` or `adopt` once per page, then only `use`, `renew` and `setPriority` until `remove`
- * (requested, or pinned) or `evict` (capacity); `restore` after a `remove` for a pin. `insert` and `use` come between
- * `begin` and `end` of a call. A slot that `evict` keeps stays a ghost until `forgetGhost` or `expireGhost`; after
+ * The caller guarantees: `insert` or `adopt` once per page, then only `use`, `renew`, `expect` and `setPriority` until
+ * `drop` (requested), `remove` (pinned) or `evict` (capacity); after a `remove`, `restore` or `drop`. `insert` and `use`
+ * come between `begin` and `end` of a call. A slot that `evict` keeps stays a ghost until `forgetGhost` or `expireGhost`; after
  * evictions, `expireGhost` is called until no ghost is overdue. Pinned pages are never in the order, so finding a
  * victim never has to skip one.
  */
@@ -80,7 +79,7 @@ export class Policy {
   setPriority(slot: u32, priority: u32, isPinned: bool): void {
     const at = this.slots.at(slot);
     if (slotPriority(at) == priority) return;
-    if (!isPinned) this.remove(slot);
+    this.drop(slot, isPinned);
     setSlotPriority(at, priority);
     if (priority == NORMAL) {
       // The policy records what it knows of a page when it gets the page, so a pinned page is added, then removed
@@ -98,7 +97,7 @@ export class Policy {
     if (this.kind == POLICY_YIELD) this.yields.tellTime(nowMs);
   }
 
-  /** Notes when an unpinned page will be asked for; see {@link Yield.expect}. The other policies do not mind. */
+  /** Notes when an unpinned page will be asked for; see {@link Yield.expect}. The other policies ignore it. */
   expect(slot: u32, inMs: f64, newer: u32): void {
     if (this.kind == POLICY_YIELD && this.isNormal(slot)) this.yields.expect(slot, inMs, newer);
   }
@@ -123,6 +122,13 @@ export class Policy {
     else if (!isPinned) this.useInOrder(slot);
   }
 
+  /** Removes a page for good, pinned or not. */
+  drop(slot: u32, isPinned: bool): void {
+    if (this.kind == POLICY_YIELD && this.isNormal(slot)) this.yields.drop(slot, isPinned);
+    else if (!isPinned) this.remove(slot);
+  }
+
+  /** Takes a page that is being pinned out of the order. */
   remove(slot: u32): void {
     if (!this.isNormal(slot)) this.lists.remove(slot);
     else if (this.kind == POLICY_LRU) this.lru.remove(slot);
@@ -212,14 +218,17 @@ export class Policy {
 
   /** Writes all slots as u32, next victim first as far as predictable; returns the address after the last. */
   writeOrder(out: usize): usize {
-    return writeList(this.lists.high, this.writeNormal(writeList(this.lists.low, out)));
+    return this.lists.high.write(this.writeNormal(this.lists.low.write(out)));
   }
 
-  /** Whether the order is consistent and holds exactly these numbers of pages by priority. */
-  isRight(normal: u32, low: u32, high: u32): bool {
+  /**
+   * Whether the order is consistent and holds exactly these numbers of pages by priority. `normalUnits`: space of all
+   * normal pages, pinned ones included.
+   */
+  isRight(normal: u32, low: u32, high: u32, normalUnits: u64): bool {
     const lists = this.lists;
     if (lists.low.count != low || lists.high.count != high || !lists.isConsistent()) return false;
-    return this.normal == normal && this.isNormalConsistent();
+    return this.normal == normal && this.isNormalConsistent(normalUnits);
   }
 
   dispose(): void {
@@ -257,7 +266,8 @@ export class Policy {
   /** Number of normal pages in the order. */
   private get normal(): u32 {
     if (this.kind == POLICY_LRU) return this.lru.order.count;
-    return this.kind == POLICY_S3FIFO ? this.s3fifo.small.count + this.s3fifo.main.count : this.yields.pages.count + this.yields.awaited.count;
+    if (this.kind == POLICY_S3FIFO) return this.s3fifo.small.count + this.s3fifo.main.count;
+    return this.yields.pages.count + this.yields.awaited.count;
   }
 
   @inline
@@ -267,21 +277,13 @@ export class Policy {
   }
 
   private writeNormal(out: usize): usize {
-    if (this.kind == POLICY_LRU) return writeList(this.lru.order, out);
+    if (this.kind == POLICY_LRU) return this.lru.order.write(out);
     if (this.kind == POLICY_YIELD) return this.yields.writeOrder(out);
-    return writeList(this.s3fifo.main, writeList(this.s3fifo.small, out));
+    return this.s3fifo.main.write(this.s3fifo.small.write(out));
   }
 
-  private isNormalConsistent(): bool {
+  private isNormalConsistent(units: u64): bool {
     if (this.kind == POLICY_LRU) return this.lru.order.isConsistent();
-    return this.kind == POLICY_YIELD ? this.yields.isConsistent() : this.s3fifo.isConsistent();
+    return this.kind == POLICY_YIELD ? this.yields.isConsistent(units) : this.s3fifo.isConsistent();
   }
-}
-
-function writeList(list: List, out: usize): usize {
-  for (let slot = list.head; slot != NONE; slot = list.next(slot)) {
-    store<u32>(out, slot);
-    out += 4;
-  }
-  return out;
 }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { conversationWorkload } from '../../src/cli/load/workload.js';
-import { withEndsTold } from '../../src/cli/sim/trace-run.js';
+import { withEndsTold, withReturnsTold } from '../../src/cli/sim/trace-run.js';
 import { EVICTION_POLICIES } from '../../src/config.js';
 import { PLACEMENT_POLICIES } from '../../src/core/index.js';
 import { runCli } from '../_support/cli/run-cli.js';
@@ -198,6 +198,21 @@ test.serial('sim trace: told which conversations end, yield keeps more of the ot
   };
   const [none, half, all] = [await rateOf('0'), await rateOf('0.5'), await rateOf('1')];
   t.true(none < half && half < all, `${none} ${half} ${all}`);
+});
+
+test('sim trace: told when conversations go on, requests say when their last full page is asked for next', (t) => {
+  const requests = [
+    [0, 1, 2],
+    [0, 5],
+    [0, 1, 3, 4],
+  ].map((hashIds, i) => ({ timestampMs: 1000 * i, hashIds }));
+  const returnsOf = (returnsTold: number, toldWrong: number) =>
+    withReturnsTold(requests, { returnsTold, toldWrong }).map(({ returnsInMs }) => returnsInMs);
+  t.deepEqual(returnsOf(1, 0), [2000, 1000, Number.POSITIVE_INFINITY]);
+  t.deepEqual(returnsOf(0, 0), [undefined, undefined, undefined]);
+  const many = Array.from({ length: 400 }, (_, i) => ({ timestampMs: i, hashIds: [i] }));
+  const told = withReturnsTold(many, { returnsTold: 0.5, toldWrong: 0 }).filter(({ returnsInMs }) => returnsInMs);
+  t.true(told.length > 150 && told.length < 250, `${told.length}`);
 });
 
 test('sim trace: a conversation ends where nothing goes on with its last pages', (t) => {

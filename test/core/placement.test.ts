@@ -210,6 +210,9 @@ test('placement: options and requests that cannot be are refused', (t) => {
   }
   const simulation = new PlacementSimulation(options);
   t.throws(() => simulation.request({ timestampMs: Number.NaN, hashIds: [1] }), { instanceOf: ArgumentError });
+  for (const returnsInMs of [Number.NaN, -1]) {
+    t.throws(() => simulation.request({ timestampMs: 0, hashIds: [1], returnsInMs }), { instanceOf: ArgumentError });
+  }
   for (const hashIds of [[1, 1.5], undefined, '12']) {
     const request = { timestampMs: 0, hashIds } as PlacementRequest;
     t.throws(() => simulation.request(request), { instanceOf: ArgumentError });

@@ -64,7 +64,7 @@ export interface CoreExports {
   poolEvictOverMax(pool: number, nowMs: number): number;
   poolGiveBatch(pool: number, digests: number, count: number, tenant: number): void;
   poolSetPriorityBatch(pool: number, digests: number, count: number, priority: number): void;
-  poolExpectBatch(pool: number, digests: number, count: number, nowMs: number, inMs: number): void;
+  poolExpectBatch(pool: number, digests: number, count: number, inMs: number, nowMs: number): void;
   poolLookupBatch(
     pool: number,
     digests: number,

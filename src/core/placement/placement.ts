@@ -1,6 +1,7 @@
 import { ArgumentError, MeshCacheError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 import { defaultCore } from '../binding/core.js';
+import { checkWait } from '../pool/pool-settings.js';
 import type { RequestHint } from '../pool/pool-types.js';
 import { hintNumber } from '../pool/request-terms.js';
 import { type PlacementOptions, type PlacementSettings, placementSettings } from './placement-options.js';
@@ -97,12 +98,13 @@ export class PlacementSimulation {
     this.#requestsOfNode = new Array<number>(settings.nodes).fill(0);
   }
 
-  /** Serves the next request. Throws `ArgumentError` for an invalid time, id or hint before anything changes. */
+  /** Serves the next request. Throws `ArgumentError` for an invalid time, id, hint or wait before anything changes. */
   request({ timestampMs, hashIds, session, hint = 0, returnsInMs }: PlacementRequest): PlacementOutcome {
     if (!Number.isFinite(timestampMs)) {
       throw new ArgumentError(`timestampMs must be a finite number, got ${shown(timestampMs)}`);
     }
     hintNumber(hint);
+    if (returnsInMs !== undefined) checkWait('returnsInMs', returnsInMs);
     if (!Array.isArray(hashIds)) throw new ArgumentError(`hashIds must be a list of integers, got ${shown(hashIds)}`);
     const keys = hashIds.map(keyOf);
     const nowMs = Math.max(this.#nowMs, timestampMs);

@@ -11,7 +11,7 @@ import {
   writeSizes,
   writeTenants,
 } from './pool-columns.js';
-import { aboutOf, checkBytes, checkTenant, checkTime, settingsOf } from './pool-settings.js';
+import { aboutOf, checkBytes, checkTenant, checkTime, checkWait, settingsOf } from './pool-settings.js';
 import type {
   BatchLookup,
   BatchPlacement,
@@ -23,6 +23,7 @@ import type {
   PoolRequestOptions,
   PoolTenantStats,
 } from './pool-types.js';
+import { SlotKeys } from './slot-keys.js';
 
 const LENGTH_MIN_BYTES = 1;
 /** Bytes of results per key: [sizes: f64][offsets: f64][slots: i32][evicted ends: u32], each for the whole batch. */
@@ -71,8 +72,7 @@ export class PoolAllocator {
   private hasPriorities = false;
   /** Offset at which the last restore ended. */
   private restoredOffset = -1;
-  /** Keys of the pages by slot; entries of vacant slots are stale or undefined. */
-  private keysBySlot: (string | undefined)[] = [];
+  private readonly slotKeys = new SlotKeys();
   private evictedLast: string[] = [];
 
   /** Throws `ArgumentError` for invalid options. */
@@ -163,7 +163,8 @@ export class PoolAllocator {
     );
     const evictedAt = evictedCount === 0 ? 0 : this.core.exports.poolEvicted(handle) >>> 2;
     const evictedSlots = area.u32.slice(evictedAt, evictedAt + evictedCount);
-    const evicted = this.takeSlots(stringsOf(keys), slots >>> 2, ends >>> 2, evictedSlots);
+    const changes = { words: area.u32, slotsAt: slots >>> 2, endsAt: ends >>> 2, evictedSlots };
+    const evicted = this.slotKeys.follow(stringsOf(keys), changes);
     const placedOffsets = area.f64.slice(offsets >>> 3, (offsets >>> 3) + count);
     const placedSlots = area.i32.slice(slots >>> 2, (slots >>> 2) + count);
     for (let i = 0; i < count; i++) if ((placedOffsets[i] as number) < 0) placedSlots[i] = NO_SLOT;
@@ -210,7 +211,7 @@ export class PoolAllocator {
     const strings = stringsOf(keys);
     for (let i = 0; i < count; i++) {
       const slot = slots[i] as number;
-      if (slot !== NO_SLOT) this.keysBySlot[slot] = strings[i];
+      if (slot !== NO_SLOT) this.slotKeys.set(slot, strings[i]);
     }
     return slots;
   }
@@ -239,7 +240,7 @@ export class PoolAllocator {
     checkTenant(tenant ?? 0, this.tenantCount);
     const { poolEvictNext, poolEvictOverMax } = this.core.exports;
     const slot = tenant === undefined ? poolEvictOverMax(handle, nowMs) : poolEvictNext(handle, nowMs, tenant);
-    const key = this.takeKey(slot);
+    const key = this.slotKeys.take(slot);
     return key === null ? null : { key, slot };
   }
 
@@ -258,16 +259,19 @@ export class PoolAllocator {
   }
 
   /**
-   * Notes that existing pages, in the order of a prefix, will be asked for in so many milliseconds; Infinity: never
-   * again. With the policy `yield` those go first that are expected last; pinned pages, and other policies, stay as
-   * they are. It ends when a page is used, or its time has come.
+   * Notes that existing pages, in the order of a prefix, will be asked for again in `inMs` milliseconds; Infinity:
+   * never. The policy `yield` evicts pages that are never asked for again before others, then those that are expected
+   * last, if that is later than a hit of the page that would go otherwise. A page is expected until it is used,
+   * published or pinned, or its time has come. Pinned, low and high pages are left as they are; other policies ignore
+   * it. `nowMs`: as for {@link publish}; a time that goes back counts as the latest one.
    */
   expectBatch(keys: Keys, inMs: number, nowMs: number): void {
     const handle = this.open();
+    checkWait('inMs', inMs);
     checkTime(nowMs);
     const area = this.core.area;
     area.writeDigests(keys, 0);
-    this.core.exports.poolExpectBatch(handle, area.hashes, area.count, nowMs, inMs);
+    this.core.exports.poolExpectBatch(handle, area.hashes, area.count, inMs, nowMs);
   }
 
   /**
@@ -352,7 +356,7 @@ export class PoolAllocator {
       const slot = slots[start + i] as number;
       if (slot === NO_SLOT) continue;
       removed[i] = 1;
-      this.keysBySlot[slot] = undefined;
+      this.slotKeys.forget(slot);
     }
     return removed;
   }
@@ -389,7 +393,7 @@ export class PoolAllocator {
   clear(nowMs = 0): void {
     checkTime(nowMs);
     this.core.exports.poolClear(this.open(), nowMs);
-    this.keysBySlot = [];
+    this.slotKeys.clear();
   }
 
   /** All keys in the order of eviction, the next victim first (exact for LRU; pinned ones last). */
@@ -410,7 +414,7 @@ export class PoolAllocator {
 
   /** Keys of the pages in these slots; the result for a slot whose page has since gone is arbitrary. */
   keysOf(slots: Uint32Array): (string | undefined)[] {
-    return Array.from(slots, (slot) => this.keysBySlot[slot]);
+    return this.slotKeys.of(slots);
   }
 
   /** Checks every internal invariant; throws `ERR_CORE` with the broken one. Takes time in proportion to the pages. */
@@ -440,7 +444,7 @@ export class PoolAllocator {
     this.core.forget(this);
     this.core.exports.poolFree(this.handle);
     this.handle = 0;
-    this.keysBySlot = [];
+    this.slotKeys.clear();
   }
 
   private open(): number {
@@ -460,14 +464,6 @@ export class PoolAllocator {
     return tenant;
   }
 
-  /** Returns and forgets the key of an evicted page; null for none. */
-  private takeKey(slot: number): string | null {
-    if (slot === NO_SLOT) return null;
-    const key = this.keysBySlot[slot] as string;
-    this.keysBySlot[slot] = undefined;
-    return key;
-  }
-
   /** Locates pages. `about` describes the request; null: the lookup does not count as a use. */
   private locate(keys: Keys, about: number | null, tenant = 0): BatchLookup {
     const handle = this.open();
@@ -484,23 +480,5 @@ export class PoolAllocator {
       bytes: area.f64.slice(sizes >>> 3, (sizes >>> 3) + count),
       slots: area.i32.slice(slots >>> 2, (slots >>> 2) + count),
     };
-  }
-
-  /** Replays in order which pages left each slot and which entered it: a slot may change hands within a batch. */
-  private takeSlots(keys: readonly string[], slots: number, ends: number, evictedSlots: Uint32Array): string[] {
-    const words = this.core.area.u32;
-    const keysBySlot = this.keysBySlot;
-    const evicted = new Array<string>(evictedSlots.length);
-    let done = 0;
-    for (let i = 0; i < keys.length; i++) {
-      for (const end = words[ends + i] as number; done < end; done++) {
-        const slot = evictedSlots[done] as number;
-        evicted[done] = keysBySlot[slot] as string;
-        keysBySlot[slot] = undefined;
-      }
-      const slot = (words[slots + i] as number) | 0;
-      if (slot !== NO_SLOT) keysBySlot[slot] = keys[i];
-    }
-    return evicted;
   }
 }

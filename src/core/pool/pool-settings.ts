@@ -1,6 +1,7 @@
 import { POOL_TENANTS_MAX_COUNT, QUARANTINE_POOL_FRACTION } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
 import { checkNames } from '../../base/settings/known-names.js';
+import { shown } from '../../base/shown.js';
 import { POLICY_NUMBERS } from '../binding/exports.js';
 import type { PoolAllocatorOptions, PoolTenant, RequestOptions } from './pool-types.js';
 import { CALLER_MAX, hintNumber } from './request-terms.js';
@@ -109,6 +110,12 @@ export function checkBytes(bytes: number, minBytes: number, index = 0): number {
 /** Throws `ArgumentError` unless the time is a finite number. */
 export function checkTime(nowMs: number): void {
   if (!Number.isFinite(nowMs)) throw new ArgumentError(`nowMs must be a finite number, got ${String(nowMs)}`);
+}
+
+/** Throws `ArgumentError` unless it is a time from 0 on after which a page is expected, or Infinity: never. */
+export function checkWait(name: string, waitMs: number): void {
+  if (typeof waitMs === 'number' && waitMs >= 0) return;
+  throw new ArgumentError(`${name} must be 0 or more milliseconds, or Infinity for never, got ${shown(waitMs)}`);
 }
 
 function checkInteger(name: string, value: number, min: number): void {

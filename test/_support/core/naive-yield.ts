@@ -1,22 +1,12 @@
 import type { RequestOptions } from '../../../src/core/index.js';
+import { type Decides, NaiveDuel } from './naive-duel.js';
+import { NaiveLruShadow } from './naive-lru-shadow.js';
+import { CLASSES, half, learnedValues, STAGES } from './naive-values.js';
 
-const STAGES = 16;
-const CLASSES = 24;
 const LISTS = CLASSES * STAGES;
-const ONE = 2 ** 16;
 const GHOSTS_MIN = 16_384;
 const BUCKET_MS = 8192;
-const TURNOVER = 64;
-/** Makes buckets of ticks begin where those of the core do, whose clock starts before a wrap. */
-const TICKS_BEFORE = 2 ** 15;
-const REST_TICKS_MIN = 32 * TURNOVER;
-const REST_TICKS_MAX = 512 * TURNOVER;
-const TRIAL_TICKS = 6 * TURNOVER;
-const WARMING_TICKS = 2 * TURNOVER;
 const HINTS = { open: 1, closed: 2, 0: 0, 1: 1, 2: 2, 3: 3 } as const;
-
-/** What decides, in the order in which it is on trial. */
-type Decides = 'expectations' | 'values' | 'last use';
 
 interface Entry {
   /** Bucket of the time at which the page is expected; Infinity: never again; undefined: nothing is expected. */
@@ -61,9 +51,8 @@ export class NaiveYield {
   /** Number of ghosts removed for younger ones; the number of times that old counts were halved follows. */
   expired = 0;
   halvings = 0;
-  /** Number of awaited pages that were evicted, and all that has ever decided. */
+  /** Number of awaited pages that were evicted. */
   awaitedEvictions = 0;
-  readonly rivals = new Set<Decides>();
   private readonly entries = new Map<string, Entry>();
   private readonly pages: string[][] = Array.from({ length: LISTS }, () => []);
   private readonly pinned = new Set<Entry>();
@@ -74,7 +63,6 @@ export class NaiveYield {
   private ranked: number[] = [];
   private readonly callers = new Map<number, Caller>();
   private readonly tickUnits: number;
-  private readonly capacityUnits: number;
   private tick = 1;
   private waitingUnits = 0;
   private requests = 0;
@@ -97,27 +85,20 @@ export class NaiveYield {
   private nowMs = 0;
   private present = 0;
   private pace = { tick: 0, ms: 0, msPerTick: 0 };
-  /** Units by bucket of the last use, of what LRU would have. */
-  private readonly usedAt = new Map<number, number>();
-  private oldestUsed = 0;
-  decides: Decides = 'expectations';
-  private hasExpectations = false;
-  private since = 1;
-  private restTicks = REST_TICKS_MIN;
-  private duel = { lead: 0, better: 0, worse: 0 };
-  private lead = 0;
-  private isOwnWhole = true;
-  private isLruWhole = true;
+  private readonly shadow = new NaiveLruShadow(1);
+  private readonly duel = new NaiveDuel();
 
   constructor(
     capacityBytes: number,
     private readonly unitBytes: number,
   ) {
-    this.capacityUnits = Math.floor(capacityBytes / unitBytes);
-    this.tickUnits = Math.max(1, Math.floor(this.capacityUnits / 64));
-    this.oldestUsed = Math.floor((this.tick + TICKS_BEFORE) / 4);
-    this.usedAt.set(this.oldestUsed, 0);
+    this.tickUnits = Math.max(1, Math.floor(Math.floor(capacityBytes / unitBytes) / 64));
     this.learn();
+  }
+
+  /** What has come to decide, in order, each once. */
+  get rivals(): ReadonlySet<Decides> {
+    return this.duel.rivals;
   }
 
   begin(
@@ -125,15 +106,14 @@ export class NaiveYield {
     { hint = 0, caller = 0, continues, endsElsewhere = false }: RequestOptions,
     isWrite: boolean,
   ): void {
-    const before = this.callers.get(caller % 64) ?? newCaller();
-    const isSlice = before.isWrite === isWrite ? before.keys >= before.longest[isWrite ? 1 : 0] : isWrite;
-    const isContinued = continues ?? (before.last !== undefined && isSlice);
+    const state = this.callers.get(caller % 64) ?? newCaller();
+    const isSlice = state.isWrite === isWrite ? state.keys >= state.longest[isWrite ? 1 : 0] : isWrite;
+    const isContinued = continues ?? (state.last !== undefined && isSlice);
     if (!isContinued || this.waitingUnits >= (continues === true ? 1024 : 64) * this.tickUnits) this.advance();
-    this.judge();
-    this.ghostsMax = Math.max(this.ghostsMax, keys, count(this.pages) + GHOSTS_MIN);
+    if (this.duel.judge(this.tick)) this.changeJudge();
+    this.ghostsMax = Math.max(this.ghostsMax, keys, count([...this.pages, ...this.awaited.values()]) + GHOSTS_MIN);
     this.call++;
     this.hint = HINTS[hint];
-    const state = this.callers.get(caller % 64) ?? newCaller();
     this.callers.set(caller % 64, state);
     this.caller = state;
     this.endsElsewhere = endsElsewhere;
@@ -145,6 +125,7 @@ export class NaiveYield {
     this.isTold = continues === true;
     this.goesOnWith.set(this.call, isContinued ? this.previousCall : this.call);
     if (!isContinued) this.beginRequest();
+    else if (this.mayRepeat && state.isWrite === isWrite) this.duel.beginRequest();
     state.keys = keys;
     state.isWrite = isWrite;
     state.longest[isWrite ? 1 : 0] = Math.max(longest, keys);
@@ -158,19 +139,18 @@ export class NaiveYield {
   recall(key: string): number {
     const entry = this.entries.get(key);
     if (entry === undefined) return 0;
-    if (this.isRepeated(entry)) {
-      this.leave(entry);
-      return entry.hits;
-    }
-    return this.hit(entry);
+    const hits = this.isRepeated(entry) ? entry.hits : this.hit(entry);
+    if (entry.state === 'ghost') this.shadow.leave(entry.tick, entry.units);
+    return hits;
   }
 
   insert(key: string, bytes: number, hits: number): void {
-    if (hits === 0) this.countPage(0, false, false);
+    if (hits === 0) this.duel.count(0, false, false);
     const old = this.entries.get(key);
     if (old !== undefined) this.unlink(key);
     const entry = this.newEntry(bytes, hits);
     this.entries.set(key, entry);
+    this.shadow.roomUnits += entry.units;
     this.note(entry);
     this.link(key, this.previous);
     this.follow(key);
@@ -181,8 +161,9 @@ export class NaiveYield {
     this.waitingUnits += entry.units;
     this.advance();
     entry.tick = this.tick;
-    this.enter(entry);
     this.entries.set(key, entry);
+    this.shadow.roomUnits += entry.units;
+    this.shadow.enter(this.tick, entry.units);
     this.link(key, undefined);
   }
 
@@ -190,6 +171,7 @@ export class NaiveYield {
     const entry = this.entry(key);
     if (this.isRepeated(entry)) return;
     const hits = this.hit(entry);
+    this.shadow.leave(entry.tick, entry.units);
     this.unlink(key);
     Object.assign(entry, { hits, isLast: false, hint: this.hint, stage: 0, tick: this.tick, call: this.call });
     this.note(entry);
@@ -203,9 +185,9 @@ export class NaiveYield {
     this.waitingUnits += entry.units;
     this.advance();
     this.unlink(key);
-    this.leave(entry);
+    this.shadow.leave(entry.tick, entry.units);
     Object.assign(entry, { stage: 0, tick: this.tick });
-    this.enter(entry);
+    this.shadow.enter(this.tick, entry.units);
     if (entry.state === 'page') this.link(key, undefined);
   }
 
@@ -218,9 +200,9 @@ export class NaiveYield {
 
   restore(key: string): void {
     const entry = this.entry(key);
-    this.leave(entry);
+    this.shadow.leave(entry.tick, entry.units);
     Object.assign(entry, { state: 'page', stage: 0, tick: this.tick });
-    this.enter(entry);
+    this.shadow.enter(this.tick, entry.units);
     this.pinned.delete(entry);
     const last = this.unpinned;
     const isThere = last !== undefined && this.entries.get(last.key)?.call === last.call;
@@ -230,13 +212,14 @@ export class NaiveYield {
   }
 
   remove(key: string): void {
-    this.unlink(key);
-    this.pinned.delete(this.entry(key));
-    this.entries.delete(key);
+    const entry = this.entry(key);
+    this.shadow.leave(entry.tick, entry.units);
+    this.shadow.roomUnits -= entry.units;
+    this.discard(key);
   }
 
   forget(key: string): void {
-    if (this.entries.get(key)?.state === 'ghost') this.remove(key);
+    if (this.entries.get(key)?.state === 'ghost') this.discard(key);
   }
 
   evict(key: string): void {
@@ -244,6 +227,7 @@ export class NaiveYield {
     if (entry.expected !== undefined) this.awaitedEvictions++;
     this.unlink(key);
     entry.state = 'ghost';
+    this.shadow.roomUnits -= entry.units;
     at(this.ghosts, listOf(entry)).push(key);
     while (count(this.ghosts) > this.ghostsMax) this.expireGhost();
   }
@@ -260,11 +244,13 @@ export class NaiveYield {
 
   keys(): string[] {
     const awaited = [...this.awaited].sort(([a], [b]) => b - a).flatMap(([, keys]) => keys);
-    return [...awaited, ...this.ranked.flatMap((list) => at(this.pages, list))];
+    const lists = [...this.ranked];
+    if (this.duel.decides === 'last use') lists.sort((a, b) => (b % STAGES) - (a % STAGES) || a - b);
+    return [...awaited, ...lists.flatMap((list) => at(this.pages, list))];
   }
 
   tellTime(nowMs: number): void {
-    if (nowMs === this.nowMs) return;
+    if (nowMs <= this.nowMs) return;
     this.nowMs = nowMs;
     this.present = Math.floor(nowMs / BUCKET_MS);
     for (const bucket of [...this.awaited.keys()].sort((a, b) => a - b)) {
@@ -272,7 +258,7 @@ export class NaiveYield {
       for (const key of [...ofMap(this.awaited, bucket)]) this.putBack(key);
     }
     const ticks = this.tick - this.pace.tick;
-    if (ticks < 16 || nowMs <= this.pace.ms) return;
+    if (ticks < 16) return;
     const pace = (nowMs - this.pace.ms) / ticks;
     const { msPerTick } = this.pace;
     const known = this.pace.ms > 0;
@@ -280,9 +266,9 @@ export class NaiveYield {
   }
 
   expect(key: string, inMs: number, newer: string | undefined): void {
-    this.hasExpectations = true;
+    this.duel.hasExpectations = true;
     const entry = this.entry(key);
-    if (this.decides !== 'expectations' || entry.state !== 'page') return;
+    if (this.duel.decides !== 'expectations' || entry.state !== 'page') return;
     this.unlink(key);
     const inBuckets = Math.min(Math.floor((this.nowMs + inMs) / BUCKET_MS), this.present + 253);
     const bucket = inMs === Number.POSITIVE_INFINITY ? inMs : inBuckets;
@@ -299,7 +285,7 @@ export class NaiveYield {
 
   private victimOfLists(): string | undefined {
     const filled = this.ranked.filter((list) => at(this.pages, list).length > 0);
-    if (this.decides === 'last use') return this.leastRecent(filled);
+    if (this.duel.decides === 'last use') return this.leastRecent(filled);
     const limit = 8 * at(this.values, filled[0] ?? 0);
     const heads = filled.filter((list) => 7 * at(this.values, list) <= limit).map((list) => at(this.pages, list)[0]);
     const oldest = Math.min(...heads.map((key) => this.entry(key as string).tick));
@@ -328,75 +314,18 @@ export class NaiveYield {
     at(this.pages, listOf(this.entry(key))).push(key);
   }
 
-  private judge(): void {
-    const ticks = this.tick - this.since;
-    if (this.decides !== 'expectations' && ticks >= this.restTicks) {
-      this.decide('expectations');
-    } else if (this.decides !== 'last use') {
-      if (ticks < WARMING_TICKS) this.duel = { lead: 0, better: 0, worse: 0 };
-      if (ticks >= TRIAL_TICKS) this.judgeTrial(ticks);
-    }
-  }
-
-  private judgeTrial(ticks: number): void {
-    const { lead, better, worse } = this.duel;
-    if (lead > 0 && better > worse && (better - worse) ** 2 > 4 * (better + worse)) {
-      this.restTicks = Math.min(REST_TICKS_MAX, 2 * this.restTicks);
-      this.decide(this.decides === 'expectations' && this.hasExpectations ? 'values' : 'last use');
-    } else if (this.decides === 'expectations' && ticks >= 8 * TRIAL_TICKS) {
-      this.restTicks = REST_TICKS_MIN;
-      this.duel = { lead: Math.trunc(lead / 2), better: half(better), worse: half(worse) };
-      this.since = this.tick - 4 * TRIAL_TICKS;
-    }
-  }
-
-  private decide(what: Decides): void {
-    this.decides = what;
-    this.rivals.add(what);
-    this.hasExpectations = false;
-    this.since = this.tick;
-    this.duel = { lead: 0, better: 0, worse: 0 };
-    if (what === 'expectations') return;
+  private changeJudge(): void {
+    if (this.duel.decides === 'expectations') return;
     const ended = this.awaited.get(Number.POSITIVE_INFINITY) ?? [];
     const others = [...this.awaited.keys()].filter(Number.isFinite).sort((a, b) => b - a);
     for (const key of [...ended, ...others.flatMap((bucket) => [...ofMap(this.awaited, bucket)])]) this.putBack(key);
   }
 
-  private countPage(units: number, isHere: boolean, isInLru: boolean): void {
-    this.isOwnWhole &&= isHere;
-    this.isLruWhole &&= isInLru;
-    if (this.isOwnWhole !== this.isLruWhole) this.lead += this.isLruWhole ? units : -units;
-  }
-
-  /** Space beyond the capacity of what LRU would have: it is taken from the pages used longest ago. */
-  private get excess(): number {
-    const units = [...this.usedAt.values()].reduce((sum, each) => sum + each, 0);
-    return Math.max(0, units - this.capacityUnits);
-  }
-
-  private holds({ tick }: Entry): boolean {
-    const bucket = Math.floor((tick + TICKS_BEFORE) / 4);
-    const units = this.usedAt.get(bucket);
-    return units !== undefined && (bucket !== this.oldestUsed || units > this.excess);
-  }
-
-  private leave({ tick, units }: Entry): void {
-    const bucket = Math.floor((tick + TICKS_BEFORE) / 4);
-    const there = this.usedAt.get(bucket);
-    if (there !== undefined) this.usedAt.set(bucket, Math.max(0, there - units));
-  }
-
-  private enter({ units }: Entry): void {
-    const newest = Math.floor((this.tick + TICKS_BEFORE) / 4);
-    const before = Math.max(...this.usedAt.keys());
-    for (let bucket = before + 1; bucket <= newest; bucket++) {
-      if (bucket - this.oldestUsed > 1023) this.usedAt.delete(this.oldestUsed++);
-      this.usedAt.set(bucket, 0);
-    }
-    this.usedAt.set(newest, ofMap(this.usedAt, newest) + units);
-    while (this.oldestUsed < newest && ofMap(this.usedAt, this.oldestUsed) <= this.excess) {
-      this.usedAt.delete(this.oldestUsed++);
-    }
+  /** Removes what is known of a page or ghost. */
+  private discard(key: string): void {
+    this.unlink(key);
+    this.pinned.delete(this.entry(key));
+    this.entries.delete(key);
   }
 
   private entry(key: string): Entry {
@@ -415,12 +344,7 @@ export class NaiveYield {
 
   private beginRequest(): void {
     this.requests++;
-    this.duel.lead += this.lead;
-    if (this.lead > 0) this.duel.better++;
-    else if (this.lead < 0) this.duel.worse++;
-    this.lead = 0;
-    this.isOwnWhole = true;
-    this.isLruWhole = true;
+    this.duel.beginRequest();
     this.caller.firstCall = this.call;
     this.goesOnWith.set(this.call, this.call);
     if (this.previous !== undefined && this.isPrevious('page', 'pinned')) this.markLast(this.previous);
@@ -448,15 +372,14 @@ export class NaiveYield {
     const isRepeat = this.mayRepeat && entry.call >= this.caller.firstCall;
     this.mayRepeat = false;
     if (isRepeat) this.beginRequest();
-    this.countPage(entry.units, entry.state !== 'ghost', this.holds(entry));
-    this.leave(entry);
+    this.duel.count(entry.units, entry.state !== 'ghost', this.shadow.holds(entry.tick));
     add(this.hits, listOf(entry), 1);
     return Math.min(2, entry.hits + 1);
   }
 
   private note(entry: Entry): void {
     this.mayRepeat = false;
-    this.enter(entry);
+    this.shadow.enter(this.tick, entry.units);
     this.waitingUnits += entry.units;
     this.requested++;
     this.learned.pages++;
@@ -546,65 +469,15 @@ export class NaiveYield {
     const risk = this.hits.map(
       (hits, i) => 2 * (hits + at(this.survived, i)) + at(this.pages, i).length + at(this.ghosts, i).length,
     );
-    const sum = (of: number[], stage: number, from: number, to: number): number =>
-      of.reduce((total, value, i) => total + (i % STAGES === stage && i >= from && i < to ? value : 0), 0);
-    for (let one = 0; one < CLASSES; one++) {
-      const group = Math.floor(one / 4) * 4 * STAGES;
-      const chances = Array.from({ length: STAGES }, (_, stage) => {
-        const ofAll = Math.floor(((sum(this.hits, stage, 0, LISTS) + 2) * 2 * ONE) / (sum(risk, stage, 0, LISTS) + 40));
-        const [hits, risked] = [this.hits, risk].map((of) => sum(of, stage, group, group + 4 * STAGES)) as [
-          number,
-          number,
-        ];
-        const prior = Math.floor((hits * 2 * ONE + 2 * weight * ofAll) / (risked + 2 * weight));
-        const i = one * STAGES + stage;
-        return Math.floor((at(this.hits, i) * 2 * ONE + 2 * weight * prior) / (at(risk, i) + 2 * weight));
-      });
-      for (const [stage, value] of valuesOf(chances).entries()) this.values[one * STAGES + stage] = value;
-    }
-    // A page is of no use without the pages before it, which have more hits.
-    for (let i = 8 * STAGES; i < LISTS; i++) {
-      const isLast = Math.floor(i / STAGES / 4) % 2 === 1;
-      if (!isLast) this.values[i] = Math.max(at(this.values, i), at(this.values, i - 8 * STAGES));
-    }
+    this.values = learnedValues(this.hits, risk, weight);
     this.ranked = Array.from({ length: LISTS }, (_, i) => i).sort(
       (a, b) => at(this.values, a) - at(this.values, b) || (b % STAGES) - (a % STAGES) || a - b,
     );
   }
 }
 
-/** Best ratio of hits to quarter ticks from each stage on, as a fraction of 2^32. */
-function valuesOf(chances: readonly number[]): number[] {
-  const values: number[] = [];
-  const spans: { gain: number; cost: number; alive: number }[] = [];
-  for (let stage = STAGES - 1; stage >= 0; stage--) {
-    const chance = at(chances, stage);
-    const quarterTicks = stage === 0 ? 2 : 3 * 2 ** stage;
-    let span = { gain: chance, cost: quarterTicks * (ONE - half(chance)), alive: ONE - chance };
-    for (
-      let next = spans.at(-1);
-      next !== undefined && next.gain * span.cost > span.gain * next.cost;
-      next = spans.at(-1)
-    ) {
-      span = {
-        gain: span.gain + Math.floor((span.alive * next.gain) / ONE),
-        cost: span.cost + Math.floor((span.alive * next.cost) / ONE),
-        alive: Math.floor((span.alive * next.alive) / ONE),
-      };
-      spans.pop();
-    }
-    spans.push(span);
-    values[stage] = Math.floor((span.gain * 2 ** 32) / span.cost);
-  }
-  return values;
-}
-
 function listOf({ hits, isLast, hint, stage }: Entry): number {
   return (hits * 8 + (isLast ? 4 : 0) + hint) * STAGES + stage;
-}
-
-function half(value: number): number {
-  return Math.floor(value / 2);
 }
 
 function count(lists: readonly (readonly string[])[]): number {

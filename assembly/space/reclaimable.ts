@@ -1,7 +1,7 @@
+import { Pool } from '../pool';
+import { NONE } from '../records';
+import { slotPins, slotTenant } from '../slot';
 import { blockSize, blockSlot, blockState, blockUpper, FREE } from './allocator';
-import { Pool } from './pool';
-import { NONE } from './records';
-import { slotPins, slotTenant } from './slot';
 
 /**
  * Whether any segment of the pool could have `units` in one piece, given pins, pages that may not be evicted for the
@@ -26,7 +26,7 @@ export function canEverPlace(pool: Pool, units: u64, tenant: u32): bool {
 function isReclaimable(pool: Pool, block: usize, tenant: u32): bool {
   if (blockState(block) == FREE) return true;
   const slot = blockSlot(block);
-  if (slot == NONE) return !pool.neverReuseEarly;
+  if (slot == NONE) return !pool.quarantine.neverReuseEarly;
   const at = pool.slots.at(slot);
   if (slotPins(at) > 0) return false;
   return pool.tenants.count == 1 || slotTenant(at) == tenant || pool.tenants.of(at).excessUnits > 0;

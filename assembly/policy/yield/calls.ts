@@ -1,8 +1,8 @@
-import { NONE, Records } from '../records';
-import { GHOST, LIVE, NORMAL, slotPriority, slotStatus, slotTenant } from '../slot';
-import { BEGINS, CALLER_SHIFT, CONTINUES, ENDS_ELSEWHERE, HINT_MASK } from './about';
+import { NONE, Records } from '../../records';
+import { GHOST, LIVE, NORMAL, slotPriority, slotStatus, slotTenant } from '../../slot';
+import { BEGINS, CALLER_SHIFT, CONTINUES, ENDS_ELSEWHERE, HINT_MASK } from '../about';
 import { CallChain } from './call-chain';
-import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
+import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot, wasWrite } from './callers';
 import { CLASS_BITS, slotCall } from './yield-slot';
 
 /** Mask of call numbers, which wrap. */
@@ -27,6 +27,8 @@ export class Calls {
   /** Whether the running call was stated to continue a request, and whether it does, stated or not. */
   isTold: bool;
   isContinued: bool;
+  /** Whether the running call continues a request only as it looks, as a further slice of it. */
+  isSlice: bool;
   /** Whether no page was found yet in a call that may prove to begin a request: see {@link isRepeat}. */
   private mayRepeat: bool;
   /** The page that came last in the request, or NONE, and the call that had it. */
@@ -47,6 +49,7 @@ export class Calls {
     this.endsElsewhere = false;
     this.isTold = false;
     this.isContinued = false;
+    this.isSlice = false;
     this.mayRepeat = false;
     this.previous = NONE;
     this.previousCall = 0;
@@ -67,6 +70,7 @@ export class Calls {
     this.isTold = (about & CONTINUES) != 0;
     this.isContinued = this.isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
     this.mayRepeat = this.isContinued && !this.isTold;
+    this.isSlice = this.mayRepeat && wasWrite(caller) == isWrite;
     this.chain.note(this.current, this.isContinued ? this.previousCall : this.current);
     this.chain.setRequest(this.current, request);
     noteCall(caller, keys, isWrite);

@@ -1,5 +1,4 @@
-import { List } from '../list';
-import { NONE, Records } from '../records';
+import { NONE, Records } from '../../records';
 import {
   GHOST,
   LIVE,
@@ -10,7 +9,7 @@ import {
   slotPins,
   slotQueue,
   slotStatus,
-} from '../slot';
+} from '../../slot';
 import { AgedLists, STAGES, stageAt } from './aged-lists';
 import { Awaited, isAwaited } from './awaited';
 import { Calls } from './calls';
@@ -18,17 +17,12 @@ import { Duel, EXPECTATIONS, LAST_USE } from './duel';
 import { Lessons } from './lessons';
 import { LruShadow } from './lru-shadow';
 import { PageValues } from './page-values';
-import { GHOSTS_MIN, REQUEST_TICKS_MAX, TICKS_PER_TURNOVER } from './yield-pace';
+import { FIRST_TICK, GHOSTS_MIN, REQUEST_TICKS_MAX, TICKS_PER_TURNOVER } from './yield-pace';
 import { CLASS_BITS, LAST, slotClassOf } from './yield-slot';
 
 /** Number of classes; a class is `hits * 8 + isLast * 4 + hint`. */
 const CLASSES: u32 = 24;
 const HITS_MAX: u32 = 2;
-/**
- * Ticks before the clock's first wrap. A small pool gets there within years; starting close to it makes a wrap
- * ordinary, and tests cover it. All stages begin at a multiple of their length.
- */
-const TICKS_BEFORE_WRAP: u32 = 1 << (STAGES - 1);
 /** Quarter ticks of a tick, and one hit per quarter tick, as `PageValues` counts. */
 const QUARTER_TICKS: f64 = 4;
 const VALUE_ONE: f64 = 4294967296;
@@ -44,6 +38,9 @@ const VALUE_ONE: f64 = 4294967296;
  * A call is a request, or a part of one (`callers.ts`), its keys in the order of a prefix. Each page goes before the
  * one that came before it in the request, so that a request is evicted from its end: a prefix without its head is
  * useless.
+ *
+ * Pages of which callers have said when they return are awaited, in buckets of that time (`awaited.ts`). Where LRU
+ * would hit more, expectations are ignored, and learned values are, too (`duel.ts`).
  */
 @unmanaged
 export class Yield {
@@ -51,7 +48,7 @@ export class Yield {
   pages: AgedLists;
   ghosts: AgedLists;
   private values: PageValues;
-  /** Pages that are in no list of `pages`. */
+  /** Pages that callers expect: they are in no list of `pages`. */
   awaited: Awaited;
   private shadow: LruShadow;
   private duel: Duel;
@@ -79,12 +76,12 @@ export class Yield {
     this.values = new PageValues(CLASSES);
     this.calls = new Calls(slots, tenant);
     this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
-    this.tick = 1 - TICKS_BEFORE_WRAP;
-    this.awaited = new Awaited(slots, 1 - TICKS_BEFORE_WRAP);
-    this.shadow = new LruShadow(capacityBytes / unitBytes, 1 - TICKS_BEFORE_WRAP);
-    this.duel = new Duel(1 - TICKS_BEFORE_WRAP);
+    this.tick = FIRST_TICK;
+    this.awaited = new Awaited(slots, FIRST_TICK);
+    this.shadow = new LruShadow(FIRST_TICK);
+    this.duel = new Duel(FIRST_TICK);
     this.waitingUnits = 0;
-    this.lessons = new Lessons(0 - TICKS_BEFORE_WRAP);
+    this.lessons = new Lessons(FIRST_TICK - 1);
     this.ghostsMax = GHOSTS_MIN;
     this.victimList = NONE;
     this.values.learn(this.pages, this.ghosts, 0);
@@ -98,15 +95,18 @@ export class Yield {
   begin(keys: u32, about: u32, isWrite: bool, request: u32): void {
     const calls = this.calls;
     calls.begin(keys, about, isWrite, request);
-    // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who
-    // never ends one must not stop the clock; nor must requests of one length, which look like slices of one.
+    // All pages of a request are of one age, so that its last ones go first also if it is longer than the pool. A
+    // caller that never ends a request must not stop the clock, nor must requests of one length, which look like parts
+    // of one.
     const ticksMax = calls.isTold ? REQUEST_TICKS_MAX : TICKS_PER_TURNOVER;
     if (!calls.isContinued || this.waitingUnits >= this.tickUnits * ticksMax) this.advance();
     if (this.duel.judge(this.tick)) this.changeJudge();
     // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about
     // to find.
-    this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
+    this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + this.awaited.count + GHOSTS_MIN));
     if (!calls.isContinued) this.beginRequest();
+    // What looks like a slice may as well be a request as long as the one before.
+    else if (calls.isSlice) this.duel.beginRequest();
   }
 
   end(): void {
@@ -120,19 +120,17 @@ export class Yield {
   recall(slot: u32): u32 {
     const at = this.slots.at(slot);
     const hits = slotClassOf(at) >> 3;
-    if (this.calls.hasHad(at)) {
-      this.shadow.leave(slotFrequency(at), this.unitsOf(at));
-      return hits;
-    }
-    if (this.calls.isRepeat(at)) this.beginRequest();
-    this.countKnown(at);
-    this.values.countHit(this.listOf(at));
-    return min(HITS_MAX, hits + 1);
+    const isCounted = this.calls.hasHad(at);
+    if (!isCounted) this.countHit(at);
+    // A page that is here is removed next, and leaves then.
+    if (slotStatus(at) == GHOST) this.shadow.leave(slotFrequency(at), this.unitsOf(at));
+    return isCounted ? hits : min(HITS_MAX, hits + 1);
   }
 
   @inline
   insert(slot: u32, hits: u32): void {
     if (hits == 0) this.duel.count(0, false, false);
+    this.shadow.grow(this.unitsOf(this.slots.at(slot)));
     this.place(slot, hits);
     this.link(slot, this.calls.previous);
     this.calls.follow(slot);
@@ -141,12 +139,10 @@ export class Yield {
   use(slot: u32): void {
     const at = this.slots.at(slot);
     if (this.calls.hasHad(at)) return;
-    if (this.calls.isRepeat(at)) this.beginRequest();
-    this.countKnown(at);
-    const list = this.listOf(at);
-    this.values.countHit(list);
+    this.countHit(at);
+    this.shadow.leave(slotFrequency(at), this.unitsOf(at));
     const isPinned = slotPins(at) > 0;
-    if (!isPinned) this.unlink(list, slot);
+    if (!isPinned) this.unlink(this.listOf(at), slot);
     this.place(slot, min(HITS_MAX, (slotClassOf(at) >> 3) + 1));
     if (isPinned) return;
     this.link(slot, this.calls.previous);
@@ -169,6 +165,7 @@ export class Yield {
     const at = this.slots.at(slot);
     this.waitingUnits += this.unitsOf(at);
     this.advance();
+    this.shadow.grow(this.unitsOf(at));
     this.stamp(at);
     setSlotQueue(at, this.calls.current << CLASS_BITS);
     this.link(slot, NONE);
@@ -186,13 +183,27 @@ export class Yield {
     if (!isPinned) this.link(slot, NONE);
   }
 
+  /** Takes a page that is being pinned out of the order. */
   remove(slot: u32): void {
     this.unlink(this.listOf(this.slots.at(slot)), slot);
   }
 
-  /** Tells the time, which does not go back. Pages that were expected by now are in their lists again. */
+  /** Removes a page for good, pinned or not: LRU would not have it any more, either. */
+  drop(slot: u32, isPinned: bool): void {
+    const at = this.slots.at(slot);
+    const units = this.unitsOf(at);
+    this.shadow.leave(slotFrequency(at), units);
+    this.shadow.shrink(units);
+    if (!isPinned) this.unlink(this.listOf(at), slot);
+  }
+
+  /** Tells the time; an earlier one counts as the latest. Pages that were expected by now are in their lists again. */
+  @inline
   tellTime(nowMs: f64): void {
-    this.awaited.tell(nowMs, this.tick);
+    if (this.awaited.tell(nowMs, this.tick)) this.putOverdueBack();
+  }
+
+  private putOverdueBack(): void {
     for (let slot = this.awaited.overdue(); slot != NONE; slot = this.awaited.overdue()) this.putBack(slot);
   }
 
@@ -211,7 +222,7 @@ export class Yield {
 
   /**
    * Notes that a page in the order will be asked for in so many milliseconds; Infinity: never again. `newer`: the page
-   * before it in its request, or NONE.
+   * before it in its request, or NONE. Ignored while expectations are not what decides.
    */
   expect(slot: u32, inMs: f64, newer: u32): void {
     this.duel.hasExpectations = true;
@@ -225,6 +236,7 @@ export class Yield {
   @inline
   evict(slot: u32): void {
     const at = this.slots.at(slot);
+    this.shadow.shrink(this.unitsOf(at));
     if (isAwaited(at)) {
       this.awaited.remove(slot);
       this.ghosts.insert(this.listOf(at), slot);
@@ -291,27 +303,22 @@ export class Yield {
     return this.victimList == NONE ? NONE : this.pages.at(this.victimList).head;
   }
 
-  /** Writes all slots as u32, by the rank of their lists; returns the address after the last. */
+  /**
+   * Writes all slots as u32: awaited pages, then lists by what decides, value or age; returns the address after the
+   * last.
+   */
   writeOrder(out: usize): usize {
     out = this.awaited.writeOrder(out);
-    for (let rank: u32 = 0; rank < CLASSES * STAGES; rank++) {
-      const list = this.pages.at(this.values.atRank(rank));
-      for (let slot = list.head; slot != NONE; slot = list.next(slot)) {
-        store<u32>(out, slot);
-        out += 4;
-      }
-    }
+    if (this.duel.decides == LAST_USE) return this.pages.writeByAge(out);
+    for (let rank: u32 = 0; rank < CLASSES * STAGES; rank++) out = this.pages.at(this.values.atRank(rank)).write(out);
     return out;
   }
 
-  /** Whether lists, ranks and slots agree. */
-  isConsistent(): bool {
-    if (!this.pages.isConsistent() || !this.ghosts.isConsistent() || !this.values.isConsistent(this.pages)) return false;
-    if (!this.shadow.isConsistent() || !this.awaited.isConsistent()) return false;
-    for (let list: u32 = 0; list < CLASSES * STAGES; list++) {
-      if (!this.isListRight(this.pages.at(list), list, LIVE)) return false;
-      if (!this.isListRight(this.ghosts.at(list), list, GHOST)) return false;
-    }
+  /** Whether lists, ranks and slots agree. `units`: space of all pages, pinned ones included. */
+  isConsistent(units: u64): bool {
+    if (!this.pages.isConsistent(this.tick, LIVE) || !this.ghosts.isConsistent(this.tick, GHOST)) return false;
+    if (!this.values.isConsistent(this.pages) || !this.awaited.isConsistent()) return false;
+    if (!this.shadow.isConsistent(units)) return false;
     if (this.victimList != NONE && this.victimList != this.leastList()) return false;
     return this.overdueGhost() == NONE;
   }
@@ -381,13 +388,12 @@ export class Yield {
     this.shadow.enter(this.tick, this.unitsOf(at));
   }
 
-  /** Counts the request's next page, which is here or a ghost, before it is stamped anew. */
+  /** Counts a hit on the request's next page, which is here or a ghost, before it is stamped anew. */
   @inline
-  private countKnown(at: usize): void {
-    const units = this.unitsOf(at);
-    const tick = slotFrequency(at);
-    this.duel.count(units, slotStatus(at) == LIVE, this.shadow.holds(tick));
-    this.shadow.leave(tick, units);
+  private countHit(at: usize): void {
+    if (this.calls.isRepeat(at)) this.beginRequest();
+    this.duel.count(this.unitsOf(at), slotStatus(at) == LIVE, this.shadow.holds(slotFrequency(at)));
+    this.values.countHit(this.listOf(at));
   }
 
   /**
@@ -438,10 +444,10 @@ export class Yield {
 
   private markLast(slot: u32): void {
     const at = this.slots.at(slot);
-    const isPinned = slotPins(at) > 0 || isAwaited(at);
-    if (!isPinned) this.unlink(this.listOf(at), slot);
+    const isInList = slotPins(at) == 0 && !isAwaited(at);
+    if (isInList) this.unlink(this.listOf(at), slot);
     setSlotQueue(at, slotQueue(at) | LAST);
-    if (!isPinned) this.insertInto(this.listOf(at), slot, NONE);
+    if (isInList) this.insertInto(this.listOf(at), slot, NONE);
   }
 
   /**
@@ -469,14 +475,6 @@ export class Yield {
   @inline
   private ageOfHead(list: u32): u32 {
     return this.tick - slotFrequency(this.slots.at(this.pages.at(list).head));
-  }
-
-  private isListRight(list: List, index: u32, status: u32): bool {
-    for (let slot = list.head; slot != NONE; slot = list.next(slot)) {
-      const at = this.slots.at(slot);
-      if (slotStatus(at) != status || slotPins(at) != 0 || this.listOf(at) != index) return false;
-    }
-    return true;
   }
 
   @inline

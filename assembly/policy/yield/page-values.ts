@@ -1,4 +1,4 @@
-import { NONE } from '../records';
+import { NONE } from '../../records';
 import { AgedLists, STAGES } from './aged-lists';
 
 /**

@@ -1,7 +1,7 @@
-import { List } from '../list';
-import { NONE, Records } from '../records';
-import { slotFrequency } from '../slot';
-import { isBehind } from './yield-slot';
+import { List } from '../../list';
+import { NONE, Records } from '../../records';
+import { slotFrequency, slotPins, slotStatus } from '../../slot';
+import { isBehind, slotClassOf } from './yield-slot';
 
 /** Number of stages of a page's age, see {@link AgedLists}. */
 export const STAGES: u32 = 16;
@@ -110,12 +110,22 @@ export class AgedLists {
     this.setBit(list + 1);
   }
 
-  /** Whether all lists and bits agree. */
-  isConsistent(): bool {
+  /** Writes all slots as u32, those of the oldest stage first; returns the address after the last. */
+  writeByAge(out: usize): usize {
+    for (let stage = STAGES; stage-- > 0; ) {
+      for (let bits = this.classesIn(stage); bits != 0; bits &= bits - 1) {
+        out = this.at(ctz(bits) * STAGES + stage).write(out);
+      }
+    }
+    return out;
+  }
+
+  /** Whether all lists and bits agree, and each slot has that status and is in the list of its class and age. */
+  isConsistent(tick: u32, status: u32): bool {
     let count: u32 = 0;
     for (let list: u32 = 0; list < this.classes * STAGES; list++) {
       const slots = this.at(list);
-      if (!slots.isConsistent()) return false;
+      if (!slots.isConsistent() || !this.isListRight(list, tick, status)) return false;
       const isMarked = (this.classesIn(list % STAGES) & (1 << (list / STAGES))) != 0;
       if (isMarked != slots.count > 0) return false;
       count += slots.count;
@@ -130,6 +140,16 @@ export class AgedLists {
     heap.free(this.lists);
     heap.free(this.classBits);
     heap.free(changetype<usize>(this));
+  }
+
+  private isListRight(list: u32, tick: u32, status: u32): bool {
+    const slots = this.at(list);
+    for (let slot = slots.head; slot != NONE; slot = slots.next(slot)) {
+      const at = this.slots.at(slot);
+      if (slotStatus(at) != status || slotPins(at) != 0 || slotClassOf(at) != list / STAGES) return false;
+      if (stageAt(tick, slotFrequency(at)) != list % STAGES) return false;
+    }
+    return true;
   }
 
   private setBit(list: u32): void {

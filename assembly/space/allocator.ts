@@ -1,4 +1,4 @@
-import { NONE, Records } from './records';
+import { NONE, Records } from '../records';
 
 /**
  * TLSF-style allocator over an address range it never touches: all metadata lies in block records.

@@ -1,4 +1,4 @@
-import { slotQueue } from '../slot';
+import { slotQueue } from '../../slot';
 
 /*
  * The two fields of a slot that `Yield` has: `frequency` is the tick of its last use, `queue` has [call: 27 bits][class: 5 bits].

@@ -1,4 +1,4 @@
-import { NONE } from '../records';
+import { NONE } from '../../records';
 
 /** Callers whose numbers agree in the lowest six bits share a record. */
 const CALLERS: u32 = 64;
@@ -45,8 +45,7 @@ export class Callers {
  */
 export function continues(caller: usize, isWrite: bool): bool {
   if (load<u32>(caller, 8) == NONE) return false;
-  const wasWrite = load<u32>(caller, 16) != 0;
-  return wasWrite == isWrite ? load<u32>(caller, 12) >= load<u32>(longestAt(caller, isWrite)) : isWrite;
+  return wasWrite(caller) == isWrite ? load<u32>(caller, 12) >= load<u32>(longestAt(caller, isWrite)) : isWrite;
 }
 
 /** Records the kind and length of the caller's current call. */
@@ -57,6 +56,12 @@ export function noteCall(caller: usize, keys: u32, isWrite: bool): void {
   store<u32>(longest, max(keys, load<u32>(longest)));
 }
 
+/** Whether the caller's last call was a write. */
+// @ts-ignore: decorator
+@inline
+export function wasWrite(caller: usize): bool {
+  return load<u32>(caller, 16) != 0;
+}
 // @ts-ignore: decorator
 @inline
 function longestAt(caller: usize, isWrite: bool): usize {

@@ -1,36 +1,45 @@
 import { TICKS_PER_TURNOVER } from './yield-pace';
 
 const TURNOVER: u32 = <u32>TICKS_PER_TURNOVER;
-/** What decides which page is evicted: learned values and what callers expect, learned values, or the last use. */
+/** What decides which page is evicted: what callers expect and learned values, learned values alone, or the last use. */
 export const EXPECTATIONS: u32 = 0;
 export const VALUES: u32 = 1;
 export const LAST_USE: u32 = 2;
 
-/** Shortest and longest time, in ticks, for which something else decides before expectations are on trial again. */
+/**
+ * Ticks for which something else decides before expectations are on trial again: each loss doubles them first, up to
+ * the maximum, and a trial that is stood makes them the minimum again.
+ */
 const REST_TICKS_MIN: u32 = 32 * TURNOVER;
 const REST_TICKS_MAX: u32 = 512 * TURNOVER;
-/** Ticks before a trial is judged, and before its hits count: at first the pool has what LRU left. */
+/** Length of a trial, and ticks before its hits count: at first the pool has what the last use has left. */
 const TRIAL_TICKS: u32 = 6 * TURNOVER;
 const WARMING_TICKS: u32 = 2 * TURNOVER;
 
-/** Standard deviations by which LRU must lead. */
+/**
+ * Standard deviations by which LRU must lead at the end of a trial, and before: what costs much is over soon. A trial
+ * is as long as six turnovers of the pool, which may be hours.
+ */
 const DEVIATIONS: i64 = 2;
+const DEVIATIONS_EARLY: i64 = 4;
 
 /**
- * Judges what is to decide which page is evicted. Each request's hits are counted beside those that LRU would have had.
- * Where these are more, and not by chance, what callers expect is ignored for a while, or, if it was not what decided,
- * learned values are, too; then both are on trial again. Only hits in a row from a request's first page count.
+ * Says what decides which page is evicted, by the hits of each request beside those that LRU would have had
+ * (`lru-shadow.ts`). Only hits in a row from a request's first page count. If LRU has more, and not by chance, something
+ * else decides for a while: learned values if callers have expected anything meanwhile, else the last use. If LRU has
+ * more than learned values alone, too, the last use decides. Then expectations and values are on trial again.
  */
 @unmanaged
 export class Duel {
   /** What decides now. */
   decides: u32;
-  /** Whether callers have expected anything since it does. */
+  /** Whether callers have expected anything since the last change of what decides. */
   hasExpectations: bool;
-  /** Tick at which it began to decide, and for how long what has lost rests the next time. */
+  /** Tick of that change. A trial that was stood moves it forward, as if the trial were still going on. */
   private sinceTick: u32;
+  /** For how long what has lost rests. */
   private restTicks: u32;
-  /** What requests would have hit more with LRU, in units. */
+  /** Units by which requests would have hit more with LRU. */
   private lead: i64;
   /** Number of requests that would have hit more with LRU, and of those that would have hit less. */
   private better: i64;
@@ -76,13 +85,12 @@ export class Duel {
     if (this.decides != EXPECTATIONS && ticks >= this.restTicks) return this.decide(EXPECTATIONS, tick);
     if (this.decides == LAST_USE) return false;
     if (ticks < WARMING_TICKS) this.forget();
-    if (ticks < TRIAL_TICKS) return false;
-    if (this.isBehind()) {
+    if (this.isBehind(ticks < TRIAL_TICKS ? DEVIATIONS_EARLY : DEVIATIONS)) {
       this.restTicks = min(REST_TICKS_MAX, this.restTicks * 2);
       return this.decide(this.decides == EXPECTATIONS && this.hasExpectations ? VALUES : LAST_USE, tick);
     }
     if (this.decides == VALUES || ticks < TRIAL_TICKS * 8) return false;
-    // It has stood the trial. What it is judged by next is half as old.
+    // The trial is stood. The next judgement counts half of it.
     this.restTicks = REST_TICKS_MIN;
     this.lead /= 2;
     this.better >>= 1;
@@ -109,9 +117,9 @@ export class Duel {
     this.worse = 0;
   }
 
-  /** Whether LRU would have had more hits, in more requests than could be by chance (a sign test). */
-  private isBehind(): bool {
+  /** Whether LRU would have had more hits, in more requests than is likely by chance (a sign test). */
+  private isBehind(deviations: i64): bool {
     const by = this.better - this.worse;
-    return this.lead > 0 && by > 0 && by * by > DEVIATIONS * DEVIATIONS * (this.better + this.worse);
+    return this.lead > 0 && by > 0 && by * by > deviations * deviations * (this.better + this.worse);
   }
 }
