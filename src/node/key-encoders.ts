@@ -13,6 +13,8 @@ export class KeyEncoders {
 
   /** The encoder of the node's own namespace; it is never forgotten. */
   readonly own: KeyEncoder;
+  /** The prefix of the node's own namespace in the main pool. */
+  readonly #ownPrefix: string;
   readonly #onPrefix: (prefix: string, namespace: KeyNamespace) => void;
 
   /**
@@ -22,6 +24,7 @@ export class KeyEncoders {
   constructor(own: KeyNamespace, onPrefix: (prefix: string, namespace: KeyNamespace) => void = () => {}) {
     this.#onPrefix = onPrefix;
     this.own = this.#encoderOf(own);
+    this.#ownPrefix = mainPrefixOf(this.own);
   }
 
   /**
@@ -32,7 +35,7 @@ export class KeyEncoders {
     if (namespace === undefined) return this.own;
     const created = this.#encoderOf(wholeNamespace(namespace));
     const prefix = mainPrefixOf(created);
-    if (prefix === mainPrefixOf(this.own)) return this.own;
+    if (prefix === this.#ownPrefix) return this.own;
     const encoder = this.#encoders.get(prefix) ?? created;
     this.#encoders.delete(prefix);
     this.#encoders.set(prefix, encoder);
@@ -61,6 +64,18 @@ export class KeyEncoders {
       };
     }
     return undefined;
+  }
+
+  /**
+   * The object keys of the parts of a hybrid page in further pools, if `key` is that of its part in the main pool and
+   * the namespace is in use here.
+   */
+  furtherPartsOf(key: string): string[] {
+    const prefix = key.slice(0, key.indexOf('/') + 1);
+    const encoder = this.#encoders.get(prefix) ?? (prefix === this.#ownPrefix ? this.own : undefined);
+    if (encoder === undefined || encoder.poolCount < 2) return [];
+    const others = encoder.prefixesOf().filter((other) => other !== prefix);
+    return others.map((other) => other + key.slice(prefix.length));
   }
 
   #encoderOf(namespace: KeyNamespace): KeyEncoder {

@@ -38,6 +38,7 @@ import { Promoter } from '../store/holding/promoter.js';
 import { WantedPages } from '../store/holding/wanted-pages.js';
 import { PageStore } from '../store/page-store.js';
 import { PagePins } from '../store/pins/page-pins.js';
+import { HybridParts } from '../store/sessions/hybrid-parts.js';
 import { SessionHints } from '../store/sessions/session-hints.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import { AuditLog } from './audit/audit-log.js';
@@ -168,7 +169,7 @@ async function openTiers(foundation: Foundation) {
 
 /** Third step: the pool, which peers can read from now on, and everything that works on its pages. */
 function makeStore(foundation: Foundation, tiers: Tiers) {
-  const { config, env, metrics, tenants, feed } = foundation;
+  const { config, env, metrics, tenants, feed, keyEncoders } = foundation;
   const { runtime, disk, objectStore } = tiers;
   const copyThreads = copyThreadsOf(env.threads);
   const pool = publishedPoolOf(foundation, tiers, copyThreads);
@@ -207,7 +208,8 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
   const sessions = new SessionHints(ground, (...told) => runtime.notices.expected(...told));
   const wishes = { pinning, prefetching, sessions };
   const store = { pool, pages, events, promoter, held, leaving, placements, hotReads, settling, pins, ...wishes };
-  followPages(foundation, tiers, { ...store, wanted, disk: ground.disk });
+  const hybridParts = new HybridParts(ground, (key) => keyEncoders.furtherPartsOf(key));
+  followPages(foundation, tiers, { ...store, wanted, hybridParts, disk: ground.disk });
   runtime.away.listen(() => settling.wasAway());
   runtime.met.listen((nodeIds, isEarlier) => settling.met(nodeIds, isEarlier));
   runtime.begunAgain.listen(() => statements.dropAhead());
@@ -222,15 +224,16 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
 function followPages(
   { config, feed, env }: Foundation,
   { runtime }: Tiers,
-  made: Store & { wanted: WantedPages; disk: DiskTier | undefined },
+  made: Store & { wanted: WantedPages; hybridParts: HybridParts; disk: DiskTier | undefined },
 ): void {
-  const { pages, events, hotReads, held, placements, prefetching, wanted, disk } = made;
+  const { pages, events, hotReads, held, placements, prefetching, wanted, hybridParts, disk } = made;
   const independent: readonly (PageFollower | null | undefined)[] = [
     disk,
     pages.objects,
     { touched: (keys) => wanted.read(keys) },
     held,
     prefetching,
+    hybridParts,
     placements && { stated: (keys) => placements.set(keys), gone: (keys) => placements.gone(keys) },
     { changed: (keys) => events.note(keys) },
     { readRemotely: (nodeId, keys, hint) => runtime.notices.touched(nodeId, keys, hint) },
