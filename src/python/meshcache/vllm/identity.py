@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,8 @@ from .settings import Settings
 _WHERE_SET: Final = "the tier's entry in secondary_tiers"
 #: The layout in which all layers of a head are contiguous, so that the workers' chunks, joined, are a single worker's.
 _HEADS_OUTERMOST: Final = "BHLNC"
+#: Hashes for which vLLM keeps its seed secret, because collisions could be constructed.
+_WEAK_HASHES: Final = ("xxhash", "xxhash_cbor")
 
 
 @dataclass(frozen=True)
@@ -265,3 +268,22 @@ def _raise(text: str) -> Any:
 
 def _raise_no_hook() -> Any:
     raise Unreadable("it cannot be followed")
+
+
+def warn_of_random_seed(config: Any) -> bool:
+    """Warns if vLLM draws a seed for this process's keys alone; returns whether. ``config``: ``VllmConfig`` or None."""
+    if os.environ.get("PYTHONHASHSEED") is not None:
+        return False
+    hashes = imported("vllm.v1.core.kv_cache_utils")
+    if hashes is None:
+        return False
+    if hasattr(hashes, "resolve_none_hash_seed"):
+        # Newer versions use one seed for all engines, except with weak hashes.
+        algorithm = getattr(getattr(config, "cache_config", None), "prefix_caching_hash_algo", None)
+        if algorithm is not None and algorithm not in _WEAK_HASHES:
+            return False
+    framework.logger.warning(
+        "PYTHONHASHSEED is not set: vLLM draws the seed of this engine's keys at random, so that no other engine, and not even this one after a "
+        "restart, finds its chunks; set PYTHONHASHSEED to one value, such as 0, on all engines that share chunks"
+    )
+    return True

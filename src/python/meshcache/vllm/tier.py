@@ -27,11 +27,10 @@ from .framework import (
     stored_event,
 )
 from .hints import RequestHints
-from .identity import identify
+from .identity import identify, warn_of_random_seed
 from .jobs import Job, Jobs, slots_of
 from .lookups import Asker, Lookups, RequestLookups
 from .pool import PrimaryPool
-from .seed import warn_of_random_seed
 from .settings import Settings
 from .sharing import Sharing
 
