@@ -1,16 +1,17 @@
 import { findFreePort } from '../../src/processes/free-port.js';
 import { systemRandom } from '../../src/system/system-random.js';
 
-const PORTS_AT_ONCE = 100;
+/** Ports that a process of tests takes in turn. */
+const PORTS_IN_TURN = 100;
 let portsTaken = systemRandom.u32();
 
 /**
- * A port that was free a moment ago. No system hands it out by itself, so no connection takes it while it is free; nor
- * does another test: processes that run side by side take theirs from different hundreds, each in turn.
+ * A port that was free a moment ago. No system hands it out by itself, so no connection takes it while it is free.
+ * Processes of tests that run side by side take different ones, unless their process ids end in the same two digits.
  */
 export function freePort(): Promise<number> {
-  const first = process.pid * PORTS_AT_ONCE;
-  return findFreePort({ ...systemRandom, u32: () => first + (portsTaken++ % PORTS_AT_ONCE) });
+  const first = process.pid * PORTS_IN_TURN;
+  return findFreePort({ ...systemRandom, u32: () => first + (portsTaken++ % PORTS_IN_TURN) });
 }
 
 /**

@@ -145,20 +145,21 @@ unless(OUTER === undefined ? 'this machine has no address but loopback' : '')(
 test('counting: calls by how they ended, and connections that came back', async (t) => {
   const { metrics, env } = countingEnvironment(t);
   const quiet = systemEnvironment({ clock: patientClock, log: silentLogger });
-  const first = new RpcServer({ host: '127.0.0.1', env: quiet });
+  const port = await freePort();
+  const endpoint = { host: '127.0.0.1', port };
+  const first = new RpcServer({ ...endpoint, env: quiet });
   first.handle('echo', (params) => params);
   first.handle('fail', () => {
     throw new Error('on purpose');
   });
   first.handle('wait', () => new Promise(() => {}));
-  const port = await first.start();
-  const endpoint = { host: '127.0.0.1', port };
+  await first.start();
   const client = new RpcClient({ env });
   t.teardown(() => client.close());
   await client.call(endpoint, 'echo', {});
   await client.call(endpoint, 'echo', {});
   await t.throwsAsync(client.call(endpoint, 'fail', {}));
-  await t.throwsAsync(client.call(endpoint, 'wait', {}, { timeoutMs: 20 }), { code: 'ERR_TIMEOUT' });
+  await t.throwsAsync(client.call(endpoint, 'wait', {}, { timeoutMs: 500 }), { code: 'ERR_TIMEOUT' });
   t.is(await value({ metrics }, 'rpc_connections', { side: 'client' }), 1);
   t.is(await value({ metrics }, 'rpc_reconnects_total'), 0);
   await first.stop();

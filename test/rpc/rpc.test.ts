@@ -112,13 +112,14 @@ test('rpc: an aborted call rejects at once', async (t) => {
 });
 
 test('rpc: calls in flight reject when the server stops, and the next call connects again', async (t) => {
-  const first = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+  const port = await freePort();
+  const first = new RpcServer({ host: '127.0.0.1', port, env: testEnvironment() });
   let begun = 0;
   first.handle('never', () => {
     begun++;
     return new Promise(() => {});
   });
-  const port = await first.start();
+  await first.start();
   const client = newClient(t);
   const call = client.call({ host: '127.0.0.1', port }, 'never', {});
   await until(() => begun === 1);

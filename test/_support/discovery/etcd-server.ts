@@ -17,7 +17,7 @@ export const hasEtcd = PROGRAM !== undefined && CONTROL !== undefined;
  */
 const PATIENT = ['--heartbeat-interval=300', '--election-timeout=3000'];
 
-/** Characters kept of what a server has written last, for when it does not start. */
+/** Characters of the end of a server's log that an error shows if the server does not start. */
 const LOG_CHARS = 4_000;
 
 /** Certificates of a server, PEM files. */
@@ -40,7 +40,6 @@ export class EtcdServer {
   #cluster: string;
   #data = 0;
   #process: ChildProcess | undefined;
-  #log = '';
 
   private constructor(
     port: number,
@@ -112,19 +111,22 @@ export class EtcdServer {
     ];
     const server = spawn(PROGRAM as string, args, { stdio: ['ignore', 'ignore', 'pipe'] });
     this.#process = server;
-    this.#log = '';
+    let log = '';
     server.stderr.setEncoding('utf8').on('data', (text: string) => {
-      this.#log = (this.#log + text).slice(-LOG_CHARS);
+      log = (log + text).slice(-LOG_CHARS);
     });
     const isAnswering = () =>
       this.control('endpoint', 'health').then(
         () => true,
-        () => server.exitCode !== null,
+        () => {
+          const end = server.exitCode ?? server.signalCode;
+          if (end !== null) throw new Error(`etcd has ended with ${end}`);
+          return false;
+        },
       );
-    const problem = await until(isAnswering).catch((error: Error) => error.message);
-    if (problem !== undefined || server.exitCode !== null) {
-      throw new Error(`etcd does not answer, exit code ${server.exitCode}; ${problem ?? ''}; it wrote:\n${this.#log}`);
-    }
+    await until(isAnswering).catch((cause: Error) => {
+      throw new Error(`etcd does not start: ${cause.message}; its log ends with:\n${log}`, { cause });
+    });
   }
 
   /** Runs etcdctl; resolves with what it prints. */

@@ -6,7 +6,7 @@ import type { HostNames } from '../../../src/net/loopback.js';
 import { NodeInfo, type NodeInfoInit } from '../../../src/types.js';
 import type { ManualClock } from '../clock.js';
 import { testEnvironment } from '../rpc/server.js';
-import { PATIENCE_MS } from '../support.js';
+import { freePort, PATIENCE_MS } from '../support.js';
 import { verifiedEnd } from '../verified.js';
 
 export function nodeOf(nodeId: string, init: Partial<NodeInfoInit> = {}): NodeInfo {
@@ -17,8 +17,9 @@ export async function startMaster(
   t: ExecutionContext,
   options: Partial<DiscoveryServerOptions> & { port?: number } = {},
 ) {
-  const master = new DiscoveryServer('127.0.0.1', options.port ?? 0, { env: testEnvironment(), ...options });
-  const port = await master.start();
+  const { port = await freePort() } = options;
+  const master = new DiscoveryServer('127.0.0.1', port, { env: testEnvironment(), ...options });
+  await master.start();
   t.teardown(() => verifiedEnd([master], () => master.stop()));
   return { master, port, addr: `127.0.0.1:${port}` };
 }
