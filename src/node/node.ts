@@ -194,17 +194,17 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
       ? undefined
       : { store: objectStore.store, bytesPerS: config.objectStoreWriteRate, copyThreads },
   );
-  const { statements } = pages;
+  const { statements, objects } = pages;
   const events = new PageEvents(statements, env);
   const promoter = disk === null ? null : promoterOf({ disk, pool, pages, pins }, env);
   const wanted = new WantedPages();
   const { role } = config;
-  const held = new HeldPages(ground, { statements, promoter, wanted, role, copyThreads });
+  const held = new HeldPages(ground, { statements, promoter, objects, wanted, role, copyThreads });
   const placements = placementsOf(foundation, runtime, { ground, statements });
   const leaving = leavingOf({ runtime, pages, held, wanted, disk, placements, env });
   const hotReads = new HotReads(held, clock);
   const pinning = new Pinning({ pins, held, maxMs: config.pinMaxS * 1000, clock });
-  const prefetching = new Prefetching(ground, { held, objects: pages.objects, isBusy: () => pages.isBusy });
+  const prefetching = new Prefetching(ground, { held, isBusy: () => pages.isBusy });
   const sessions = new SessionHints(ground, (...told) => runtime.notices.expected(...told));
   const wishes = { pinning, prefetching, sessions };
   const store = { pool, pages, events, promoter, held, leaving, placements, hotReads, settling, pins, ...wishes };

@@ -48,6 +48,19 @@ test.serial('objects: a page that nobody reads is not sent, and one that is ther
   });
 });
 
+test.serial('objects: pages are brought from the store before they are read, and to be pinned', async (t) => {
+  const s3 = await S3Server.start(t);
+  await storePages(await objectNode(t, s3), s3, 0, 12);
+  const { store } = await objectNode(t, s3);
+  t.deepEqual(await store.prefetch([...keysOf(0, 8), 'absent']), [...all(8, true), false]);
+  t.deepEqual(await store.pin(keysOf(6, 13), { forMs: 60_000 }), [...all(6, true), false]);
+  const asked = s3.count('GET', /pages/);
+  for (const [i, key] of keysOf(0, 12).entries()) t.deepEqual(await store.get(key), content(i, PAGE), key);
+  t.is(s3.count('GET', /pages/), asked, 'all of them were in the pool');
+  t.like(store.stats().hits, { local: 12, object: 0 });
+  t.is(store.stats().pinnedEntries, 6);
+});
+
 test.serial('objects: named entries do not go to the store', async (t) => {
   const s3 = await S3Server.start(t);
   const node = await objectNode(t, s3);

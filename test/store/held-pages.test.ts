@@ -138,7 +138,14 @@ function newHeld(
     async restate() {},
   } as unknown as PageStatements;
   const handedOn = { read: (some: readonly string[]) => wanted.push(...some) } as unknown as WantedPages;
-  const held = new HeldPages(ground, { statements, promoter: null, wanted: handedOn, role, copyThreads });
+  const held = new HeldPages(ground, {
+    statements,
+    promoter: null,
+    objects: undefined,
+    wanted: handedOn,
+    role,
+    copyThreads,
+  });
   feed.follow(held);
   t.teardown(async () => {
     await held.close();
@@ -300,7 +307,7 @@ test('held pages: until the owners have answered, nobody reads a copy here, and 
 });
 
 test('held pages: what is handed over comes from the node that asks, and is handed on; a node that stops takes nothing', async (t) => {
-  const { held, lookups, wanted, written, asked } = newHeld(t, { keys: ['k0', 'k1'] });
+  const { held, lookups, wanted, written, asked } = newHeld(t, { keys: ['k0', 'k1', 'k2'] });
   t.deepEqual(await asked(['k0', 'k1'], 'handover'), ['held', 'held']);
   t.is(lookups(), 0, 'nobody else was asked');
   t.deepEqual(wanted, ['k1', 'k0']);
@@ -308,7 +315,8 @@ test('held pages: what is handed over comes from the node that asks, and is hand
   t.deepEqual(await asked(['k0'], 'placement'), ['busy'], 'that is for storage nodes');
   held.stop();
   t.deepEqual(await asked(['k0'], 'handover'), ['busy']);
-  t.deepEqual([...(await held.bring(['k0'], 'hot'))], [0]);
+  t.deepEqual([...(await held.bring(['k0', 'k2'], 'hot'))], [1, 0]);
+  t.is(lookups(), 0);
 });
 
 test('held pages: a storage node keeps what is placed on it, written to its disk, and says what it does not take', async (t) => {

@@ -13,7 +13,8 @@ import type { PageFollower } from '../call/page-feed.js';
 import type { HoldOutcome, HoldRequest } from '../ground/other-holders.js';
 import type { PageStatements } from '../ground/page-statements.js';
 import type { StoreGround } from '../ground/store-ground.js';
-import { HOLD_RULES, type HoldReason, type OwnReason, STAY_LIMITS, type Stay } from './hold-rules.js';
+import type { ObjectTier } from '../objects/object-tier.js';
+import { HOLD_RULES, type HoldReason, type OwnReason, type PageSource, STAY_LIMITS, type Stay } from './hold-rules.js';
 import { bytesOf, PageCopier, type WantedPage } from './page-copier.js';
 import type { Promoter } from './promoter.js';
 import type { WantedPages } from './wanted-pages.js';
@@ -23,6 +24,8 @@ export interface HeldPagesOptions {
   readonly statements: PageStatements;
   /** Brings pages from this node's disk into the pool; null: there is no disk. */
   readonly promoter: Promoter | null;
+  /** Brings pages from the object store into the pool; undefined without one. */
+  readonly objects: Pick<ObjectTier, 'bring'> | undefined;
   /** Learns which pages this node hands over when it drains. */
   readonly wanted: WantedPages;
   readonly role: NodeRole;
@@ -33,9 +36,12 @@ export interface HeldPagesOptions {
 export interface Bringing {
   /** Starts a new count of what may be brought, and returns a test to be called for each page in turn. */
   admission(): (key: string, length: number) => boolean;
-  /** Called with pages that have arrived from this node's disk; they stay in the pool until it returns. */
+  /** Called with pages that have arrived; those of this node's disk and of the object store stay until it returns. */
   arrived(keys: readonly string[]): void;
+  /** Whether nothing more is to be brought. */
   readonly isOver: boolean;
+  /** Aborting it ends reads from the object store at once. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** How copied pages are kept. */
@@ -51,9 +57,9 @@ interface Lane {
  * Pages that this node holds because another one has asked it to (`pages.hold`), and pages that it copies for itself.
  * {@link HOLD_RULES} has the rules for each reason.
  *
- * A page comes from the first of these sources that has it: this node's pool, its disk (if the rule allows it), the
- * asking node, another node that the directory names. It is read and checked like any page (see `PageCopier`), so no
- * node writes into the memory of another one.
+ * A page comes from the first of these sources that has it: this node's pool, its disk, the asking node, another node
+ * that the directory names, the object store; the rule says which of them are asked. It is read and checked like any
+ * page (see `PageCopier`), so no node writes into the memory of another one.
  *
  * A page kept for a while ("passing") is only a second location and is not written to this node's disk. A page kept for
  * good ("lasting"), on a storage node, may use the whole pool and the disk, and stays when the node that has set it
@@ -121,23 +127,11 @@ export class HeldPages implements PageFollower {
    * the pool afterwards. Never rejects.
    */
   async bring(keys: readonly string[], why: OwnReason, call: Bringing = EVERYTHING): Promise<Uint8Array> {
-    const none = new Uint8Array(keys.length);
-    if (!this.mayCopy) return none;
-    if (HOLD_RULES[why].fromOwnDisk) await this.#bringFromDisk(keys, call).catch((error) => this.#warn(error));
-    if (call.isOver) return none;
-    const brought = await this.#inTurn('passing', async () => {
-      const { pool, directory, cluster } = this.#ground;
-      const { nodeId } = cluster;
-      const missing = this.#notInPool(keys);
-      const locations = missing.length > 0 ? await directory.get(missing) : [];
-      const found = missing.flatMap((key, i): WantedPage[] => {
-        const { nodeId: holder = nodeId, length = 0 } = locations[i] ?? {};
-        return holder === nodeId || length === 0 ? [] : [{ key, length }];
-      });
-      await this.#copy(found, { why, stay: 'passing', takes: call.admission() });
-      return this.#isClosed ? none : pool.hasBatch(keys);
-    });
-    return brought ?? none;
+    for (const source of HOLD_RULES[why].sources) {
+      if (!this.mayCopy || call.isOver) break;
+      await this.#bringFrom(source, keys, why, call);
+    }
+    return this.#isClosed ? new Uint8Array(keys.length) : this.#ground.pool.hasBatch(keys);
   }
 
   /** Called when the program has set pages under these keys: they are no longer passing. */
@@ -196,8 +190,7 @@ export class HeldPages implements PageFollower {
   /** Takes over pages that this node does not have yet from the asking node; undefined once this node closes. */
   async #take({ why, asker, keys, pages }: HoldRequest, stay: CopyStay): Promise<HoldOutcome[] | undefined> {
     const { statements } = this.#options;
-    const { fromOwnDisk } = HOLD_RULES[why];
-    const before = this.#peek(keys, fromOwnDisk);
+    const before = this.#peek(keys, why);
     const wanted = new Map<string, WantedPage>();
     const older: number[] = [];
     for (const [i, key] of keys.entries()) {
@@ -219,7 +212,7 @@ export class HeldPages implements PageFollower {
     if (this.#isClosed) return undefined;
     await this.#renewOlder(asker, keys, pages);
     if (stay === 'lasting') await this.#makeLasting(keys);
-    return this.#isClosed ? undefined : this.#outcomes({ keys, pages }, stay, fromOwnDisk);
+    return this.#isClosed ? undefined : this.#outcomes({ keys, pages, why }, stay);
   }
 
   /** Copies the pages that `takes` accepts and that find room. */
@@ -310,6 +303,16 @@ export class HeldPages implements PageFollower {
     if (removed.length > 0) feed.evicted(removed);
   }
 
+  async #bringFrom(source: PageSource, keys: readonly string[], why: OwnReason, call: Bringing): Promise<void> {
+    try {
+      if (source === 'disk') await this.#bringFromDisk(keys, call);
+      else if (source === 'nodes') await this.#inTurn('passing', () => this.#bringFromNodes(keys, why, call));
+      else await this.#bringFromObjects(keys, call);
+    } catch (error) {
+      this.#warn(error);
+    }
+  }
+
   /** Brings pages from this node's disk into the pool, as many as fit. */
   async #bringFromDisk(keys: readonly string[], call: Bringing): Promise<void> {
     const { promoter } = this.#options;
@@ -333,6 +336,29 @@ export class HeldPages implements PageFollower {
       if (arrived.length === 0) return;
       wanted = asked.filter((_, i) => outcomes[i] === 'later');
     }
+  }
+
+  async #bringFromNodes(keys: readonly string[], why: OwnReason, call: Bringing): Promise<void> {
+    const { directory, cluster } = this.#ground;
+    const { nodeId } = cluster;
+    const missing = this.#notInPool(keys);
+    if (missing.length === 0) return;
+    const locations = await directory.get(missing);
+    const found = missing.flatMap((key, i): WantedPage[] => {
+      const { nodeId: holder = nodeId, length = 0 } = locations[i] ?? {};
+      return holder === nodeId || length === 0 ? [] : [{ key, length }];
+    });
+    await this.#copy(found, { why, stay: 'passing', takes: call.admission() });
+    if (!this.#isClosed) call.arrived(missing.filter((key) => this.#passing.has(key)));
+  }
+
+  /** Brings pages from the object store into the pool; each is then a page of this node like any other. */
+  async #bringFromObjects(keys: readonly string[], call: Bringing): Promise<void> {
+    const missing = this.#notInPool(keys);
+    if (missing.length === 0) return;
+    const use = async (indices: readonly number[]): Promise<void> =>
+      call.arrived(indices.map((i) => missing[i] as string));
+    await this.#options.objects?.bring({ keys: missing, signal: call.signal, use });
   }
 
   /** The distinct keys whose pages are not in the pool. */
@@ -380,9 +406,9 @@ export class HeldPages implements PageFollower {
     await this.#options.statements.restate(renewed);
   }
 
-  #outcomes({ keys, pages }: Pick<HoldRequest, 'keys' | 'pages'>, stay: CopyStay, fromOwnDisk: boolean): HoldOutcome[] {
+  #outcomes({ keys, pages, why }: Omit<HoldRequest, 'asker'>, stay: CopyStay): HoldOutcome[] {
     const maxBytes = this.#pageMaxBytes(stay);
-    return this.#peek(keys, fromOwnDisk).map((here, i) => {
+    return this.#peek(keys, why).map((here, i) => {
       const page = pages[i] as DataLocation;
       if (here === null) return page.length > maxBytes ? 'too_large' : 'absent';
       if (!isReadable(here)) return 'absent';
@@ -398,10 +424,11 @@ export class HeldPages implements PageFollower {
   }
 
   /** The pages of these keys in the pool, else on the disk if that is a source. */
-  #peek(keys: readonly string[], fromOwnDisk: boolean): (PublishedPage | null)[] {
+  #peek(keys: readonly string[], why: HoldReason): (PublishedPage | null)[] {
     const { pool, disk } = this.#ground;
     // A disk that does not answer holds nothing that can be read.
-    const onDisk = fromOwnDisk && disk?.isHung === false ? disk.peekBatch(keys) : undefined;
+    const onDisk =
+      HOLD_RULES[why].sources.includes('disk') && disk?.isHung === false ? disk.peekBatch(keys) : undefined;
     return pool.peekBatch(keys).map((page, i) => page ?? onDisk?.[i] ?? null);
   }
 

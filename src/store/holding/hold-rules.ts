@@ -23,16 +23,20 @@ export type HoldReason = AskedReason | OwnReason;
  */
 export type Stay = 'leased' | 'passing' | 'lasting';
 
+/** Where pages that are not in the pool come from: this node's disk, another node, or the object store. */
+export type PageSource = 'disk' | 'nodes' | 'objects';
+
 export interface HoldRule {
   /** How the page is kept on a node of each role; null: nodes of that role do not hold pages for this reason. */
   readonly stay: Readonly<Record<NodeRole, Stay | null>>;
   /** Whether the page replaces the earliest passing pages if there is no room for it. */
   readonly replaces: boolean;
   /**
-   * Whether a page on this node's disk counts as held, or is taken from there. Pages that are read often or handed over
-   * must be in memory, within the share for copies.
+   * The sources of pages that are not in the pool, the first one to be asked first. A page on this node's disk counts as
+   * held if the disk is among them; pages that are read often or handed over must be in memory, within the share for
+   * copies.
    */
-  readonly fromOwnDisk: boolean;
+  readonly sources: readonly PageSource[];
   /** Whether this node hands the page over in turn when it drains, because others have read it at the asker. */
   readonly handsOn: boolean;
   /** Target bytes of the pages of one request; a larger page is a request of its own. */
@@ -46,42 +50,42 @@ export const HOLD_RULES: Readonly<Record<HoldReason, HoldRule>> = {
   promotion: {
     stay: { peer: 'leased', storage: 'leased' },
     replaces: false,
-    fromOwnDisk: true,
+    sources: ['disk'],
     handsOn: false,
     requestTargetBytes: Number.POSITIVE_INFINITY,
   },
   handover: {
     stay: { peer: 'passing', storage: 'lasting' },
     replaces: false,
-    fromOwnDisk: false,
+    sources: ['nodes'],
     handsOn: true,
     requestTargetBytes: COPY_REQUEST_TARGET_BYTES,
   },
   placement: {
     stay: { peer: null, storage: 'lasting' },
     replaces: false,
-    fromOwnDisk: true,
+    sources: ['disk', 'nodes'],
     handsOn: false,
     requestTargetBytes: PLACEMENT_REQUEST_TARGET_BYTES,
   },
   hot: {
     stay: PASSING,
     replaces: true,
-    fromOwnDisk: false,
+    sources: ['nodes'],
     handsOn: false,
     requestTargetBytes: COPY_REQUEST_TARGET_BYTES,
   },
   prefetch: {
     stay: PASSING,
     replaces: true,
-    fromOwnDisk: true,
+    sources: ['disk', 'nodes', 'objects'],
     handsOn: false,
     requestTargetBytes: COPY_REQUEST_TARGET_BYTES,
   },
   pin: {
     stay: PASSING,
     replaces: true,
-    fromOwnDisk: true,
+    sources: ['disk', 'nodes', 'objects'],
     handsOn: false,
     requestTargetBytes: COPY_REQUEST_TARGET_BYTES,
   },

@@ -28,7 +28,7 @@ export interface NamedPin {
 
 /**
  * Pins pages for the clients of a node. A page that is not in the pool is first brought there: from this node's disk,
- * or as a copy from another node.
+ * as a copy from another node, or from the object store.
  *
  * A pin with a name belongs to the node: it lasts until it is ended by its name, however long its client lives. At most
  * PIN_NAMES_MAX_COUNT names are in use, and all of their pages count as those of one client.
@@ -172,18 +172,18 @@ class PinCall implements Bringing {
   readonly #pins: PagePins;
   readonly #holder: PinHolder;
   readonly #forMs: number;
-  readonly #signal: AbortSignal | undefined;
+  readonly signal: AbortSignal | undefined;
 
   constructor(
     pins: PagePins,
     holder: PinHolder,
     { forMs, signal }: { readonly forMs: number; readonly signal: AbortSignal | undefined },
   ) {
-    [this.#pins, this.#holder, this.#forMs, this.#signal] = [pins, holder, forMs, signal];
+    [this.#pins, this.#holder, this.#forMs, this.signal] = [pins, holder, forMs, signal];
   }
 
   get isOver(): boolean {
-    return this.#signal?.aborted === true || this.#holder.hasEnded;
+    return this.signal?.aborted === true || this.#holder.hasEnded;
   }
 
   admission(): (key: string, length: number) => boolean {
@@ -198,7 +198,7 @@ class PinCall implements Bringing {
   /** Pins the pages that are in the pool; returns the keys of the others. */
   pinHere(keys: readonly string[]): string[] {
     const left = keys.filter((key) => !this.pinned.has(key));
-    if (left.length === 0 || this.#signal?.aborted) return [];
+    if (left.length === 0 || this.signal?.aborted) return [];
     const outcomes = this.#pins.pin(this.#holder, left, this.#forMs);
     left.forEach((key, i) => {
       if (outcomes[i] === 'pinned') this.pinned.add(key);

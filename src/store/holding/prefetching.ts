@@ -14,15 +14,12 @@ import {
 import { inTime, type WaitOptions } from '../call/call-options.js';
 import type { PageFollower } from '../call/page-feed.js';
 import type { StoreGround } from '../ground/store-ground.js';
-import type { ObjectTier } from '../objects/object-tier.js';
 import type { Bringing, HeldPages } from './held-pages.js';
 
 /** Collaborators of prefetching, beside the ground. */
 export interface PrefetchingParts {
-  /** Brings pages from this node's disk and from other nodes into the pool. */
+  /** Brings pages into the pool. */
   readonly held: Pick<HeldPages, 'bring' | 'mayCopy'>;
-  /** Brings pages from the object store into the pool; undefined without one. */
-  readonly objects: Pick<ObjectTier, 'bring'> | undefined;
   /** Whether a program reads or sets pages at this moment. */
   readonly isBusy: () => boolean;
 }
@@ -143,8 +140,7 @@ export class Prefetching implements PageFollower {
   }
 
   async #bringPart(wanted: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
-    const { pool } = this.#ground;
-    const { held, objects } = this.#parts;
+    const isFull = (): boolean => this.#unreadBytes >= this.#maxBytes;
     const call: Bringing = {
       admission: () => {
         let leftBytes = this.#maxBytes - this.#unreadBytes;
@@ -156,22 +152,11 @@ export class Prefetching implements PageFollower {
       },
       arrived: (keys) => this.#brought(keys, expectedMs),
       get isOver() {
-        return signal.aborted;
+        return signal.aborted || isFull();
       },
+      signal,
     };
-    await held.bring(wanted, 'prefetch', call);
-    this.#brought(wanted, expectedMs);
-    const isHere = pool.hasBatch(wanted);
-    const left = wanted.filter((_, i) => isHere[i] === 0);
-    if (left.length > 0 && objects !== undefined && !signal.aborted && this.#unreadBytes < this.#maxBytes) {
-      const use = async (indices: readonly number[]): Promise<void> =>
-        this.#brought(
-          indices.map((i) => left[i] as string),
-          expectedMs,
-        );
-      await objects.bring({ keys: left, signal, use });
-    }
-    const isBrought = pool.hasBatch(wanted);
+    const isBrought = await this.#parts.held.bring(wanted, 'prefetch', call);
     this.#count('absent', wanted.filter((_, i) => isBrought[i] === 0).length);
   }
 
