@@ -89,6 +89,8 @@ interface Contender {
   readonly startBytes: number;
   readonly publishNs: number[];
   readonly lookupNs: number[];
+  /** Keys of the pages that were in the pool after the last round. */
+  there: string[];
 }
 
 async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<Row[]> {
@@ -131,7 +133,7 @@ async function newContender({ policy, keys }: Pick<Contender, 'policy' | 'keys'>
   const core = await loadCore();
   const startBytes = core.memoryBytes;
   const pool = new PoolAllocator({ capacityBytes: entries * PAGE_BYTES, policy, core });
-  return { policy, keys, core, pool, startBytes, publishNs: [], lookupNs: [] };
+  return { policy, keys, core, pool, startBytes, publishNs: [], lookupNs: [], there: [] };
 }
 
 function publishAndLookUp(contender: Contender, batches: readonly string[][], isCounted: boolean): void {
@@ -141,11 +143,12 @@ function publishAndLookUp(contender: Contender, batches: readonly string[][], is
   const publish = timePerOperationNs(count, () => {
     for (const keys of asked) pool.publishBatch(keys, PAGE_BYTES);
   });
-  // Only pages that are in the pool are looked up, because policies keep different pages.
-  const there = batches.flatMap((keys) => {
+  // All pages that are in the pool are looked up, and no others: policies keep different pages, of this round or before.
+  const there = [contender.there, ...batches].flatMap((keys) => {
     const isThere = pool.hasBatch(keys);
     return keys.filter((_, i) => isThere[i] === 1);
   });
+  contender.there = there;
   const present = Array.from({ length: Math.floor(there.length / BATCH_KEYS) }, (_, i) =>
     ofKind(contender, there.slice(i * BATCH_KEYS, (i + 1) * BATCH_KEYS)),
   );
