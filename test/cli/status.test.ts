@@ -265,6 +265,26 @@ test('status: doors for Redis clients have a table of their own, where there are
   }
 });
 
+test('status: pins with names have a table of their own, where there are any', (t) => {
+  const named_pins = [
+    { namespace: 'llama\u001b[2J', name: 'system-prompt', pages: 1200, bytes: 2 ** 30 },
+    { namespace: '', name: 'b\u001b[2J', pages: 1, bytes: 4096 },
+  ];
+  const nodes = [rowOf('node-1', report('node-1', { named_pins })), rowOf('node-2', report('node-2'))];
+  const text = formatStatus(resultOf(nodes), { columns: 140 });
+  t.regex(text, /^pin by name +node +namespace +pages +pinned$/m);
+  t.regex(text, /^system-prompt +node-1 +llama\?\[2J +1,200 +1 GiB$/m);
+  t.regex(text, /^b\?\[2J +node-1 +1 +4 KiB$/m);
+  t.notRegex(formatStatus(resultOf(nodes.slice(1)), { columns: 140 }), /pin by name/);
+  t.notRegex(formatStatus(resultOf(nodes), { columns: 140, isBrief: true }), /pin by name/);
+  t.deepEqual(JSON.parse(JSON.stringify(resultOf(nodes))).nodes[0].named_pins, named_pins);
+  t.true(isStatus({ node_id: 'x', named_pins }));
+  const [pin] = named_pins;
+  for (const wrong of [null, 'pins', {}, [null], [{ ...pin, name: 1 }], [{ ...pin, pages: '1' }], [{ name: 'a' }]]) {
+    t.false(isStatus({ node_id: 'x', named_pins: wrong }), JSON.stringify(wrong));
+  }
+});
+
 test('status: quotas have a table of their own, where there are any', (t) => {
   const use = { entries: 1200, used_bytes: 2 ** 30, min_bytes: 2 ** 29, max_bytes: 2 ** 31, evictions: 3456 };
   const quotas = [
