@@ -1,11 +1,6 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
-import {
-  DIRECTORY_AVOIDED_MAX_COUNT,
-  DIRECTORY_SEARCH_LATE_MS,
-  RPC_CALL_TIMEOUT_MS,
-  RPC_CONNECT_TIMEOUT_MS,
-} from '../base/limits.js';
+import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import { DISTANCES, type Distances } from '../net/distance.js';
 import type { DataLocation } from '../types.js';
@@ -15,7 +10,7 @@ import { countAsked, countLookups } from './owners/directory-metrics.js';
 import { checkKeys, eachSlice } from './owners/key-lists.js';
 import type { KnownRings } from './owners/known-rings.js';
 import type { OwnerChannels } from './owners/owner-channels.js';
-import { askOwners, ownersToAsk } from './owners/owner-search.js';
+import { OwnerSearch, ownersToAsk } from './owners/owner-search.js';
 import { batchOf, ownersOf } from './owners/owners.js';
 
 export interface LookupsParts {
@@ -151,41 +146,29 @@ export class Lookups {
   }
 
   /**
-   * Runs {@link askOwners} slice by slice. `ask` gets keys and their indices among all keys, and returns the indices
-   * for which it has found nothing.
+   * Searches slice by slice, see {@link OwnerSearch}. `ask` gets keys and their indices among all keys, and returns the
+   * indices of those that the owner knows nothing of.
    */
   async #ask(
     keys: Keys,
     ask: (ownerId: string, asked: Keys, indices: readonly number[]) => Promise<readonly number[]>,
   ): Promise<void> {
     checkKeys(stringsOf(keys));
-    await eachSlice(keys, this.#parts.clock, async (slice, start) => {
-      // Former owners are asked only until this time. Each rank of silent owners costs one deadline, and asking former
-      // owners must not take longer in total than two silent owners would.
-      const startedMs = this.#parts.clock.nowMs();
-      const formerUntilMs = startedMs + RPC_CONNECT_TIMEOUT_MS + (this.#parts.timeoutMs ?? RPC_CALL_TIMEOUT_MS);
+    await eachSlice(keys, this.#parts.clock, (slice, start) => {
       const batch = batchOf(slice);
       const farOf = this.#parts.distances();
-      await askOwners(batch, {
-        replicas: this.#parts.replicas,
-        rings: this.#parts.rings,
-        isLate: () => this.#parts.clock.nowMs() - startedMs > DIRECTORY_SEARCH_LATE_MS,
-        asksFormer: () => this.#parts.clock.nowMs() < formerUntilMs,
-        ownNode: this.#parts.ownNode,
-        distances: this.#distances(),
-        isReachable: (ownerId) => this.#parts.channels.to(ownerId).isReachable(),
-        ask: async (ownerId, request) => {
-          if (farOf !== undefined) countAsked(this.#parts.metrics, DISTANCES[farOf(ownerId)], request.length);
-          const asked = pickKeys(batch, request);
-          if (start === 0) return ask(ownerId, asked, request);
-          const missing = await ask(
-            ownerId,
-            asked,
-            request.map((i) => start + i),
-          );
-          return missing.map((i) => i - start);
-        },
-      });
+      const askOne = async (ownerId: string, request: readonly number[]): Promise<readonly number[]> => {
+        if (farOf !== undefined) countAsked(this.#parts.metrics, DISTANCES[farOf(ownerId)], request.length);
+        const asked = pickKeys(batch, request);
+        if (start === 0) return ask(ownerId, asked, request);
+        const missing = await ask(
+          ownerId,
+          asked,
+          request.map((i) => start + i),
+        );
+        return missing.map((i) => i - start);
+      };
+      return new OwnerSearch(this.#parts, batch, this.#distances(), askOne).run();
     });
   }
 }

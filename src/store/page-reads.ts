@@ -311,17 +311,20 @@ export class PageReads implements LocatedReads {
       read.catch(() => {});
       fromDisk.push(read);
     };
-    // Everything that may write into the pages must have ended before a failure is passed on.
-    const remote = await this.#joined
-      .read({ asked, keys, pages, wanted, onOwn, locationOf, signal, reasons })
-      .catch(async (error: unknown) => {
-        await Promise.allSettled(fromDisk);
-        throw error;
-      });
+    let remote: RemoteOutcome;
+    try {
+      remote = await this.#joined.read({ asked, keys, pages, wanted, onOwn, locationOf, signal, reasons });
+    } catch (error) {
+      // Everything that may write into the pages must have ended before a failure is passed on.
+      await Promise.allSettled(fromDisk);
+      throw error;
+    }
     const { hits, bytes } = this.#takeRemote(call, remote);
     const seconds = (clock.nowMs() - startMs) / 1000;
-    await Promise.allSettled(fromDisk);
-    await Promise.all(fromDisk);
+    if (fromDisk.length > 0) {
+      await Promise.allSettled(fromDisk);
+      await Promise.all(fromDisk);
+    }
     // The directory may not know the pages on this node's disk, and other nodes may not have answered.
     const left = this.#ownDisk === undefined ? [] : wanted.filter((i) => !results[i]);
     if (left.length > 0) await this.#ownDisk?.read(call, left);

@@ -1,3 +1,5 @@
+import type { Clock } from '../../base/environment/clock.js';
+import { DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS, RPC_CONNECT_TIMEOUT_MS } from '../../base/limits.js';
 import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import type { Distances } from '../../net/distance.js';
 import type { KnownRings, Seniority } from './known-rings.js';
@@ -10,26 +12,21 @@ const FORMER_RINGS_ASKED_COUNT = 4;
 /** Nodes clockwise from a key that are searched for owners from before a join. */
 const NEXT_NODES_COUNT = 32;
 
-export interface OwnerSearch {
+/** What a search needs of the directory that it belongs to. */
+export interface OwnerSearchParts {
   readonly replicas: number;
   /** The current ring, and former rings whose owners may know more. They may change during the search. */
   readonly rings: Pick<KnownRings, 'current' | 'former' | 'seniority'>;
+  readonly channels: { to(ownerId: string): { isReachable(): boolean } };
   /** Node whose shard is asked without a socket; undefined: there is none. */
   readonly ownNode: string | undefined;
-  /** How far owners are from this node; undefined: all are equally far. */
-  readonly distances: Distances;
-  /** Whether a former owner can still be asked. */
-  isReachable(ownerId: string): boolean;
-  /** Whether former owners are asked after the current ones; false if those have used up the time of a call. */
-  asksFormer(): boolean;
-  /**
-   * Whether answers have taken so long that new owners may have been told meanwhile, and former ones may have
-   * forgotten.
-   */
-  isLate(): boolean;
-  /** Asks an owner about keys, and returns the indices of those for which it has found nothing. */
-  ask(ownerId: string, request: readonly number[]): Promise<readonly number[]>;
+  /** Deadline of one request in milliseconds; undefined: RPC_CALL_TIMEOUT_MS. */
+  readonly timeoutMs: number | undefined;
+  readonly clock: Clock;
 }
+
+/** Asks an owner about keys, given by their indices, and returns the indices of those that it knows nothing of. */
+export type AskOwner = (ownerId: string, request: readonly number[]) => Promise<readonly number[]>;
 
 /**
  * Returns the `replicas` owners of each key in the order in which they are asked: the nearest first, and equally near
@@ -60,38 +57,145 @@ export function ownersToAsk(ring: OwnerRing, keys: Keys, replicas: number, dista
  * Asks the owners of keys. The own shard comes first where it is an owner, because it costs nothing. Then all first (or
  * nearest) owners are asked at once, and then, rank by rank, the other owners of keys that are still missing. Recent
  * former owners are asked last: a new owner may not have been told yet, and the other replica may be on a node that has
- * just died. If all this took long, the owners are asked again.
+ * just died. If all this took long, the owners are asked again. Single use.
  */
-export async function askOwners(asked: Keys, search: OwnerSearch): Promise<void> {
-  const keys = stringsOf(asked);
-  const { replicas, ownNode } = search;
-  const ring = search.rings.current;
-  const { nodes } = ring;
-  const owners = ownersToAsk(ring, asked, replicas, search.distances);
-  const isOwner = (i: number, node: number): boolean => {
-    for (let at = i * replicas; at < (i + 1) * replicas; at++) if (owners[at] === node) return true;
-    return false;
-  };
-  const own = ownNode === undefined ? -1 : nodes.indexOf(ownNode);
-  const askByRank = async (wanted: readonly number[], goesOn = () => true): Promise<readonly number[]> => {
+export class OwnerSearch {
+  readonly #parts: OwnerSearchParts;
+  readonly #keys: readonly string[];
+  readonly #ask: AskOwner;
+  readonly #ring: OwnerRing;
+  /** For each key, its owners in the order in which they are asked. */
+  readonly #owners: Uint32Array;
+  /** Index of the own node in the ring; -1: it is not there. */
+  readonly #own: number;
+  readonly #startedMs: number;
+
+  /** `distances`: how far owners are from this node; undefined: all are equally far. */
+  constructor(parts: OwnerSearchParts, asked: Keys, distances: Distances, ask: AskOwner) {
+    this.#parts = parts;
+    this.#keys = stringsOf(asked);
+    this.#ask = ask;
+    this.#ring = parts.rings.current;
+    this.#owners = ownersToAsk(this.#ring, asked, parts.replicas, distances);
+    this.#own = parts.ownNode === undefined ? -1 : this.#ring.nodes.indexOf(parts.ownNode);
+    this.#startedMs = parts.clock.nowMs();
+  }
+
+  /** Resolves when every key has been found, or nobody is left to be asked. */
+  async run(): Promise<void> {
+    let left = await this.#askByRank(
+      this.#keys.map((_, i) => i),
+      false,
+    );
+    if (left.length === 0 || !this.#asksFormer()) return;
+    const further = this.#furtherOwners(left);
+    for (let round = 0; round < FORMER_OWNERS_MAX_COUNT && further.size > 0 && left.length > 0; round++) {
+      if (!this.#asksFormer()) return;
+      left = await this.#askEach(left, (i) => further.get(i)?.[round]);
+    }
+    const again = left.filter((i) => further.has(i));
+    if (again.length > 0 && this.#isLate()) await this.#askByRank(again, true);
+  }
+
+  /** Asks the owners of keys rank by rank, `again` only while there is time. Returns the keys that were not found. */
+  async #askByRank(wanted: readonly number[], again: boolean): Promise<readonly number[]> {
     let missing = wanted;
-    for (let rank = own < 0 ? 0 : -1; rank < replicas && missing.length > 0 && goesOn(); rank++) {
-      missing = await askRound(keys, missing, search, (i) => {
-        const owner = rank >= 0 ? (owners[i * replicas + rank] as number) : isOwner(i, own) ? own : NO_OWNER;
-        return owner === NO_OWNER || (rank >= 0 && owner === own) ? undefined : nodes[owner];
-      });
+    for (let rank = this.#own < 0 ? 0 : -1; rank < this.#parts.replicas && missing.length > 0; rank++) {
+      if (again && !this.#asksFormer()) break;
+      missing = await this.#askEach(missing, (i) => this.#ownerAt(i, rank));
     }
     return missing;
-  };
-  let left = await askByRank(keys.map((_, i) => i));
-  if (left.length === 0 || !search.asksFormer()) return;
-  const further = furtherOwners(keys, left, search, (i) => namesOf(owners, i, replicas, nodes), ring);
-  for (let round = 0; round < FORMER_OWNERS_MAX_COUNT && further.size > 0 && left.length > 0; round++) {
-    if (!search.asksFormer()) return;
-    left = await askRound(keys, left, search, (i) => further.get(i)?.[round]);
   }
-  const again = left.filter((i) => further.has(i));
-  if (again.length > 0 && search.isLate()) await askByRank(again, () => search.asksFormer());
+
+  /** The owner of a rank that is another node; rank -1: this node, if it is an owner. */
+  #ownerAt(i: number, rank: number): string | undefined {
+    const { replicas, ownNode } = this.#parts;
+    const start = i * replicas;
+    if (rank < 0) {
+      for (let at = start; at < start + replicas; at++) if (this.#owners[at] === this.#own) return ownNode;
+      return undefined;
+    }
+    const owner = this.#owners[start + rank] as number;
+    return owner === NO_OWNER || owner === this.#own ? undefined : this.#ring.nodes[owner];
+  }
+
+  /** Asks, for each key, the owner that `ownerOf` names, if any. Returns the keys that were not found. */
+  async #askEach(left: readonly number[], ownerOf: (i: number) => string | undefined): Promise<readonly number[]> {
+    const groups = new Map<string, number[]>();
+    const missing: number[] = [];
+    for (const i of left) {
+      const ownerId = ownerOf(i);
+      if (ownerId === undefined) missing.push(i);
+      else addTo(groups, ownerId, i);
+    }
+    if (groups.size === 0) return missing;
+    await eachRequest(this.#keys, groups, async (ownerId, request) => {
+      for (const i of await this.#ask(ownerId, request)) missing.push(i);
+    });
+    return missing;
+  }
+
+  /**
+   * Whether former owners can still be asked. Each rank of silent owners costs one deadline, and asking former owners
+   * must not take longer in total than two silent owners would.
+   */
+  #asksFormer(): boolean {
+    const { clock, timeoutMs = RPC_CALL_TIMEOUT_MS } = this.#parts;
+    return clock.nowMs() < this.#startedMs + RPC_CONNECT_TIMEOUT_MS + timeoutMs;
+  }
+
+  /**
+   * Whether answers have taken so long that new owners may have been told meanwhile, and former ones may have
+   * forgotten.
+   */
+  #isLate(): boolean {
+    return this.#parts.clock.nowMs() - this.#startedMs > DIRECTORY_SEARCH_LATE_MS;
+  }
+
+  /**
+   * Owners of the keys of `left` that were not asked yet: nodes that own them by the current ring, or did lately. Those
+   * that are likeliest to know come first.
+   */
+  #furtherOwners(left: readonly number[]): Map<number, string[]> {
+    const { rings, replicas } = this.#parts;
+    const further = new Map<number, string[]>();
+    const leftKeys = left.map((i) => this.#keys[i] as string);
+    const { current, former, seniority } = rings;
+    // If all nodes are owners, all have been asked.
+    const isAskedWhole = current === this.#ring && this.#ring.nodes.length <= replicas;
+    if (seniority !== undefined && !isAskedWhole) {
+      const count = Math.min(NEXT_NODES_COUNT, current.nodes.length);
+      const next = nextNodesOf(current, leftKeys, count);
+      for (const [row, i] of left.entries()) {
+        const chain = ownersBeforeJoins(next.subarray(row * count, (row + 1) * count), seniority, replicas);
+        this.#addFurther(
+          further,
+          i,
+          chain.map((owner) => current.nodes[owner]),
+        );
+      }
+    }
+    const changed = [current, ...former.reverse()].filter((other) => other !== this.#ring);
+    for (const other of changed.slice(0, FORMER_RINGS_ASKED_COUNT)) {
+      const owners = ownersOf(other, leftKeys, replicas);
+      for (const [row, i] of left.entries()) {
+        this.#addFurther(further, i, namesOf(owners, row, replicas, other.nodes));
+      }
+    }
+    return further;
+  }
+
+  #addFurther(further: Map<number, string[]>, i: number, ownerIds: readonly (string | undefined)[]): void {
+    const { channels, replicas } = this.#parts;
+    const known = further.get(i) ?? [];
+    const asked = namesOf(this.#owners, i, replicas, this.#ring.nodes);
+    for (const ownerId of ownerIds) {
+      if (known.length >= FORMER_OWNERS_MAX_COUNT) break;
+      if (ownerId === undefined || asked.includes(ownerId) || known.includes(ownerId)) continue;
+      if (channels.to(ownerId).isReachable()) known.push(ownerId);
+    }
+    if (known.length > 0) further.set(i, known);
+  }
 }
 
 /** The names of the nodes of a row of `count` owners; undefined where the row has fewer. */
@@ -104,73 +208,6 @@ function namesOf(
   const names = new Array<string | undefined>(count);
   for (let rank = 0; rank < count; rank++) names[rank] = nodes[owners[row * count + rank] as number];
   return names;
-}
-
-/** Asks, for each key, the owner that `ownerOf` names, if any. Returns the keys that were not found. */
-async function askRound(
-  keys: readonly string[],
-  left: readonly number[],
-  { ask }: OwnerSearch,
-  ownerOf: (i: number) => string | undefined,
-): Promise<number[]> {
-  const groups = new Map<string, number[]>();
-  const missing: number[] = [];
-  for (const i of left) {
-    const ownerId = ownerOf(i);
-    if (ownerId === undefined) missing.push(i);
-    else addTo(groups, ownerId, i);
-  }
-  await eachRequest(keys, groups, async (ownerId, request) => {
-    for (const i of await ask(ownerId, request)) missing.push(i);
-  });
-  return missing;
-}
-
-/**
- * Returns owners of the keys of `left` that were not asked yet: nodes that own them by the current ring, or did lately.
- * `askedOf` names the owners by `ring`, which were asked. The owners that are likeliest to know come first.
- */
-function furtherOwners(
-  keys: readonly string[],
-  left: readonly number[],
-  { rings, replicas, isReachable }: OwnerSearch,
-  askedOf: (i: number) => readonly (string | undefined)[],
-  ring: OwnerRing,
-): Map<number, string[]> {
-  const further = new Map<number, string[]>();
-  const leftKeys = left.map((i) => keys[i] as string);
-  const add = (i: number, ownerIds: readonly (string | undefined)[]): void => {
-    const known = further.get(i) ?? [];
-    const asked = askedOf(i);
-    for (const ownerId of ownerIds) {
-      if (known.length >= FORMER_OWNERS_MAX_COUNT) break;
-      if (ownerId === undefined || asked.includes(ownerId) || known.includes(ownerId)) continue;
-      if (isReachable(ownerId)) known.push(ownerId);
-    }
-    if (known.length > 0) further.set(i, known);
-  };
-  const { current, former, seniority } = rings;
-  // If all nodes are owners, all have been asked.
-  const isAskedWhole = current === ring && ring.nodes.length <= replicas;
-  if (seniority !== undefined && !isAskedWhole) {
-    const count = Math.min(NEXT_NODES_COUNT, current.nodes.length);
-    const next = nextNodesOf(current, leftKeys, count);
-    for (const [row, i] of left.entries()) {
-      const chain = ownersBeforeJoins(next.subarray(row * count, (row + 1) * count), seniority, replicas);
-      add(
-        i,
-        chain.map((owner) => current.nodes[owner]),
-      );
-    }
-  }
-  const changed = [current, ...former.reverse()].filter((other) => other !== ring);
-  for (const other of changed.slice(0, FORMER_RINGS_ASKED_COUNT)) {
-    const owners = ownersOf(other, leftKeys, replicas);
-    for (const [row, i] of left.entries()) {
-      add(i, namesOf(owners, row, replicas, other.nodes));
-    }
-  }
-  return further;
 }
 
 /**

@@ -130,10 +130,12 @@ export async function eachRequest(
   groups: ReadonlyMap<string, readonly number[]>,
   task: (ownerId: string, request: readonly number[]) => Promise<void>,
 ): Promise<void> {
-  const requests = [...groups].flatMap(([ownerId, indices]) =>
-    requestsOf(keys, indices).map((request) => task(ownerId, request)),
-  );
-  await Promise.all(requests);
+  const tasks: Promise<void>[] = [];
+  for (const [ownerId, indices] of groups) {
+    for (const request of requestsOf(keys, indices)) tasks.push(task(ownerId, request));
+  }
+  // Most calls have one request.
+  await (tasks.length === 1 ? tasks[0] : Promise.all(tasks));
 }
 
 /** Runs `task` for every request of these keys, one after the other, and returns the results. */
