@@ -73,12 +73,13 @@ export interface RequestHeader {
   readonly totalBytes: number;
 }
 
-/** The operations of a request: one array per field, one element per operation. Addresses are below 2^53. */
+/** The operations of a request, by number. */
 export interface RequestOps {
-  readonly rkeys: readonly number[];
+  rkeyOf(op: number): number;
   /** Bytes. */
-  readonly lengths: readonly number[];
-  readonly addrs: readonly number[];
+  lengthOf(op: number): number;
+  /** Below 2^53. */
+  addrOf(op: number): number;
 }
 
 /** Encodes a whole request and leaves room for `tagBytes` at its end. */
@@ -95,9 +96,9 @@ export function encodeRequest(
   view.setUint32(12, 0, true);
   writeU64(view, 16, totalBytes);
   for (let i = 0, at = REQUEST_HEADER_BYTES; i < opCount; i++, at += OP_BYTES) {
-    view.setUint32(at, ops.rkeys[i] as number, true);
-    view.setUint32(at + 4, ops.lengths[i] as number, true);
-    writeU64(view, at + 8, ops.addrs[i] as number);
+    view.setUint32(at, ops.rkeyOf(i), true);
+    view.setUint32(at + 4, ops.lengthOf(i), true);
+    writeU64(view, at + 8, ops.addrOf(i));
   }
   return bytes;
 }

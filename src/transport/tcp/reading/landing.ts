@@ -93,7 +93,7 @@ export class Landing {
     let grantedBytes = 0;
     for (let i = 0; i < request.opCount; i++) {
       if (!isGranted(header, i)) continue;
-      grantedBytes += request.lengths[i] as number;
+      grantedBytes += request.lengthOf(i);
       if (this.#isDiscarding) continue;
       this.#ops.push(i);
       this.#addPieces(request, i);
@@ -169,11 +169,11 @@ export class Landing {
   }
 
   #addPieces(request: ReadRequest, op: number): void {
-    const end = request.pieceEnds[op] as number;
-    for (let p = op === 0 ? 0 : (request.pieceEnds[op - 1] as number); p < end; p++) {
-      const segment = request.pieceSegments[p] as Uint8Array;
-      const start = request.pieceStarts[p] as number;
-      const length = request.pieceLengths[p] as number;
+    const end = request.piecesEnd(op);
+    for (let p = request.piecesStart(op); p < end; p++) {
+      const segment = request.segmentOf(p) as Uint8Array;
+      const start = request.startOf(p);
+      const length = request.pieceLengthOf(p);
       const last = this.#segments.length - 1;
       const joins = last >= 0 && this.#segments[last] === segment && start === this.#pieceEnd(last);
       if (joins) {
@@ -228,7 +228,7 @@ export class Landing {
 
   /** Whether the operation being filled has a checksum to verify. */
   #isVerified(): boolean {
-    return this.#request?.checksums[this.#ops[this.#op] as number] !== NO_CHECKSUM;
+    return this.#request?.checksumOf(this.#ops[this.#op] as number) !== NO_CHECKSUM;
   }
 
   #endOp(): void {
@@ -242,7 +242,7 @@ export class Landing {
   #outcomeOf(request: ReadRequest, op: number): LandingOutcome {
     if (this.#tags?.endPartAs(opTag(this.#header, op)) === false) return 'altered';
     if (!request.hasStamp(op)) return 'stale';
-    const wanted = request.checksums[op] as number;
+    const wanted = request.checksumOf(op);
     return wanted === NO_CHECKSUM || wanted === this.#sum ? 'read' : 'wrong-checksum';
   }
 
@@ -252,7 +252,7 @@ export class Landing {
     const op = this.#ops[this.#op];
     if (op === undefined) return;
     this.#tags?.beginPart(opPart(op));
-    this.#opRestBytes = this.#request?.lengths[op] ?? 0;
+    this.#opRestBytes = this.#request?.lengthOf(op) ?? 0;
     if (this.#opRestBytes === 0) this.#endOp();
   }
 
@@ -263,7 +263,7 @@ export class Landing {
     if (request === undefined || this.#isDiscarding) return;
     const pieces = this.#lengths.slice(this.#piece).reduce((sum, length) => sum + length, 0) - this.#filledBytes;
     assertEqual('landing: bytes to come, by pieces', this.#restBytes, pieces);
-    const later = this.#ops.slice(this.#op + 1).reduce((sum, op) => sum + (request.lengths[op] as number), 0);
+    const later = this.#ops.slice(this.#op + 1).reduce((sum, op) => sum + request.lengthOf(op), 0);
     assertEqual('landing: bytes to come, by operations', this.#restBytes, this.#opRestBytes + later);
     assertEqual('landing: pieces', this.#segments.length, this.#lengths.length);
     assertEqual('landing: places of pieces', this.#starts.length, this.#lengths.length);

@@ -442,7 +442,7 @@ export class ReadConnection {
     const { counters, env } = this.#parts;
     if (outcome === 'read') {
       counters.readOps++;
-      counters.readBytes += request.lengths[op] as number;
+      counters.readBytes += request.lengthOf(op);
     } else {
       counters.failedOps++;
       if (outcome === 'stale') counters.staleOps++;

@@ -1,6 +1,6 @@
 import { Gone } from '../../../base/gone.js';
 import { NO_STAMP, STAMP_BYTES } from '../../../memory/page-stamp.js';
-import { encodeRequest } from '../protocol/protocol.js';
+import { encodeRequest, type RequestOps } from '../protocol/protocol.js';
 
 /** Marks an operation without a checksum; a CRC-32 is never negative. */
 export const NO_CHECKSUM = -1;
@@ -54,25 +54,22 @@ interface RequestedOp {
   readonly stamp: number;
 }
 
+/** Where the numbers of an operation stand in {@link ReadRequest}. */
+const [INDEX, RKEY, ADDR, LENGTH, CHECKSUM, STAMP] = [0, 1, 2, 3, 4, 5] as const;
+/** Number of pieces of an operation and of all before it. */
+const PIECES = 6;
+const OP_NUMBERS = 7;
+
 /**
- * Operations of one batch that go to one peer in one frame, as arrays of numbers with one element per operation or
- * piece of local memory: at 4 KiB per page, an object for each would cost too much time.
- *
- * Operation i lands in pieces pieceEnds[i - 1] to pieceEnds[i] - 1, and piece p is
- * pieceLengths[p] bytes of the segment pieceSegments[p] from pieceStarts[p] on.
+ * Operations of one batch that go to one peer in one frame. Their numbers are in one list, and so are those of the
+ * pieces of local memory: at 4 KiB per page, an object or a list for each would cost too much time.
  */
-export class ReadRequest {
+export class ReadRequest implements RequestOps {
   readonly batch: ReadBatch;
-  readonly opIndices: number[] = [];
-  readonly lengths: number[] = [];
-  readonly checksums: number[] = [];
-  readonly stamps: number[] = [];
-  readonly pieceEnds: number[] = [];
-  readonly pieceSegments: Uint8Array[] = [];
-  readonly pieceStarts: number[] = [];
-  readonly pieceLengths: number[] = [];
-  readonly #rkeys: number[] = [];
-  readonly #remoteAddrs: number[] = [];
+  readonly #ops: number[] = [];
+  readonly #segments: Uint8Array[] = [];
+  /** Start in its segment and length of each piece. */
+  readonly #pieces: number[] = [];
   readonly #isFinished: boolean[] = [];
   totalBytes = 0;
   /** Whether the request was moved from one connection to another, which happens at most once. */
@@ -84,7 +81,7 @@ export class ReadRequest {
   }
 
   get opCount(): number {
-    return this.opIndices.length;
+    return this.#isFinished.length;
   }
 
   /** Whether all its operations have ended and its payload is dropped on arrival. */
@@ -94,37 +91,71 @@ export class ReadRequest {
 
   /** Adds an operation; its pieces follow by {@link addPiece}, then {@link endOp}. */
   beginOp({ index, rkey, remoteAddr, length, checksum, stamp }: RequestedOp): void {
-    this.opIndices.push(index);
-    this.lengths.push(length);
-    this.checksums.push(checksum);
-    this.stamps.push(stamp);
-    this.#rkeys.push(rkey);
-    this.#remoteAddrs.push(remoteAddr);
+    this.#ops.push(index, rkey, remoteAddr, length, checksum, stamp, 0);
     this.#isFinished.push(false);
     this.totalBytes += length;
   }
 
   addPiece(segment: Uint8Array, start: number, length: number): void {
-    this.pieceSegments.push(segment);
-    this.pieceStarts.push(start);
-    this.pieceLengths.push(length);
+    this.#segments.push(segment);
+    this.#pieces.push(start, length);
   }
 
   endOp(): void {
-    this.pieceEnds.push(this.pieceSegments.length);
+    this.#ops[this.#ops.length - OP_NUMBERS + PIECES] = this.#segments.length;
+  }
+
+  rkeyOf(op: number): number {
+    return this.#ops[op * OP_NUMBERS + RKEY] as number;
+  }
+
+  addrOf(op: number): number {
+    return this.#ops[op * OP_NUMBERS + ADDR] as number;
+  }
+
+  lengthOf(op: number): number {
+    return this.#ops[op * OP_NUMBERS + LENGTH] as number;
+  }
+
+  /** The expected CRC-32, or {@link NO_CHECKSUM}. */
+  checksumOf(op: number): number {
+    return this.#ops[op * OP_NUMBERS + CHECKSUM] as number;
+  }
+
+  /** The number of an operation's first piece. */
+  piecesStart(op: number): number {
+    return op === 0 ? 0 : this.piecesEnd(op - 1);
+  }
+
+  /** The number after that of an operation's last piece. */
+  piecesEnd(op: number): number {
+    return this.#ops[op * OP_NUMBERS + PIECES] as number;
+  }
+
+  /** The segment in which a piece lies; undefined: the request has been aborted. */
+  segmentOf(piece: number): Uint8Array | undefined {
+    return this.#segments[piece];
+  }
+
+  startOf(piece: number): number {
+    return this.#pieces[piece * 2] as number;
+  }
+
+  pieceLengthOf(piece: number): number {
+    return this.#pieces[piece * 2 + 1] as number;
   }
 
   /** Whether the landed bytes of an operation end with the expected stamp. */
   hasStamp(op: number): boolean {
-    const wanted = this.stamps[op] as number;
+    const wanted = this.#ops[op * OP_NUMBERS + STAMP] as number;
     if (wanted === NO_STAMP) return true;
     let stamp = 0;
     let left = STAMP_BYTES;
-    const first = op === 0 ? 0 : (this.pieceEnds[op - 1] as number);
-    for (let p = (this.pieceEnds[op] as number) - 1; p >= first && left > 0; p--) {
-      const segment = this.pieceSegments[p] as Uint8Array;
-      const start = this.pieceStarts[p] as number;
-      for (let at = start + (this.pieceLengths[p] as number) - 1; at >= start && left > 0; at--, left--) {
+    const first = this.piecesStart(op);
+    for (let p = this.piecesEnd(op) - 1; p >= first && left > 0; p--) {
+      const segment = this.#segments[p] as Uint8Array;
+      const start = this.startOf(p);
+      for (let at = start + this.pieceLengthOf(p) - 1; at >= start && left > 0; at--, left--) {
         stamp = stamp * 256 + (segment[at] as number);
       }
     }
@@ -134,7 +165,7 @@ export class ReadRequest {
   /** Ends an operation in its batch. */
   finish(op: number, isRead: boolean, gone: number = Gone.no): void {
     this.#isFinished[op] = true;
-    this.batch.finish(this.opIndices[op] as number, isRead, gone);
+    this.batch.finish(this.#ops[op * OP_NUMBERS + INDEX] as number, isRead, gone);
   }
 
   /** Ends all pending operations as failed; returns their number. */
@@ -151,14 +182,13 @@ export class ReadRequest {
   /** Ends pending operations as {@link failRest} does and releases the local memory, which the socket must not hold. */
   abort(): number {
     this.#isAborted = true;
-    this.pieceSegments.length = 0;
+    this.#segments.length = 0;
     return this.failRest();
   }
 
   /** Encodes the request frame and leaves room for `tagBytes` at its end. */
   encode(requestId: number, tagBytes: number): Buffer {
-    const header = { requestId, opCount: this.opCount, totalBytes: this.totalBytes };
-    return encodeRequest(header, { rkeys: this.#rkeys, lengths: this.lengths, addrs: this.#remoteAddrs }, tagBytes);
+    return encodeRequest({ requestId, opCount: this.opCount, totalBytes: this.totalBytes }, this, tagBytes);
   }
 }
 
