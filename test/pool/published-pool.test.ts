@@ -126,8 +126,17 @@ for (const policy of ['s3fifo', 'yield'] as const) {
     const page = (seed: number) => ({ views: [content(seed, PAGE)], length: PAGE });
     const numbers = (count: number, from: number) => Array.from({ length: count }, (_, i) => from + i);
     const old = numbers(40, 0).map((i) => `old ${i}`);
-    pool.publishBatch(old, numbers(40, 0).map(page));
-    for (let i = 0; i < 200; i++) pool.lookupBatch(old);
+    // Old pages are used again and again, between others that are used once.
+    for (let i = 0; i < 200; i++) {
+      pool.lookupBatch(old);
+      pool.publishBatch(old, numbers(40, 0).map(page));
+      pool.publishBatch(
+        numbers(40, 0).map((j) => `once ${i} ${j}`),
+        numbers(40, 0).map(page),
+      );
+    }
+    pool.lookupBatch(old);
+    evicted.clear();
     const origin = { version: 7, kind: 'named', setBy: 0, expires: 0 } as const;
     for (const [publish, from] of [
       [pool.publishBatch.bind(pool), 1000],
