@@ -43,10 +43,10 @@ class ApiServer:
         """Waits until the server answers."""
         wait_for(f"the server's start, its log is {self._log}", self._is_ready, START_SECONDS)
 
-    def chat(self, messages: list[dict[str, str]], tokens: int) -> ChatAnswer:
-        """Answers a conversation greedily."""
+    def chat(self, messages: list[dict[str, str]], tokens: int, **more: Any) -> ChatAnswer:
+        """Answers a conversation greedily. ``more``: further fields of the request."""
         request = {"model": os.environ["MESHCACHE_ENGINE_MODEL"], "messages": messages, "temperature": 0}
-        found = self._call("/v1/chat/completions", {**request, "max_tokens": tokens})
+        found = self._call("/v1/chat/completions", {**request, "max_tokens": tokens, **more})
         usage = found["usage"]
         details = usage.get("prompt_tokens_details") or {}
         text = found["choices"][0]["message"]["content"]

@@ -6,6 +6,7 @@ a session does next. All others are ignored, as the envelope demands.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,13 +44,13 @@ class Hints:
 
 
 def read_hints(*envelopes: Any) -> tuple[Hints | None, str]:
-    """The hints of the first envelope that is there: a mapping, or an object with the same attributes. Also returns what
-    is wrong with them, else an empty text. Never raises."""
+    """The hints of the first envelope that is there: a mapping, an object with the same attributes, or JSON text. Also
+    returns what is wrong with them, else an empty text. Never raises."""
     for envelope in envelopes:
         if envelope is None:
             continue
         try:
-            return _read(envelope), ""
+            return _read(json.loads(envelope) if isinstance(envelope, str) else envelope), ""
         except (TypeError, ValueError) as error:
             return None, str(error)
         except Exception as error:
