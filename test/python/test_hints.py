@@ -51,7 +51,8 @@ class Envelopes(unittest.TestCase):
         session = "meshcache.session"
         for wrong, text in (
             (envelope(version="1.0"), "protocol version"),
-            ("nothing", "protocol version"),
+            ("nothing", "no JSON text"),
+            ("7", "protocol version"),
             (Bad(), "cannot be read"),
             ({"protocol_version": "0.1", "actions": "none"}, "list of actions"),
             (envelope(action(session, None)), "without a payload"),
