@@ -46,7 +46,7 @@ class ApiServer:
     def chat(self, messages: list[dict[str, str]], tokens: int, **more: Any) -> ChatAnswer:
         """Answers a conversation greedily. ``more``: further fields of the request."""
         request = {"model": os.environ["MESHCACHE_ENGINE_MODEL"], "messages": messages, "temperature": 0}
-        found = self._call("/v1/chat/completions", {**request, "max_tokens": tokens, **more})
+        found = self.call("/v1/chat/completions", {**request, "max_tokens": tokens, **more})
         usage = found["usage"]
         details = usage.get("prompt_tokens_details") or {}
         text = found["choices"][0]["message"]["content"]
@@ -68,16 +68,8 @@ class ApiServer:
             pass
         self._process.wait()
 
-    def _is_ready(self) -> bool:
-        if self._process.poll() is not None:
-            raise AssertionError(f"the server ended: {self.log_text()[-3000:]}")
-        try:
-            with urllib.request.urlopen(f"{self._url}/v1/models", timeout=10):
-                return True
-        except OSError:
-            return False
-
-    def _call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Posts a request. Another status than 200 is an ``AssertionError`` with the answer."""
         request = urllib.request.Request(
             self._url + path, json.dumps(body).encode(), {"content-type": "application/json"}
         )
@@ -87,3 +79,12 @@ class ApiServer:
                 return found
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{path}: {error.read().decode(errors='replace')}") from error
+
+    def _is_ready(self) -> bool:
+        if self._process.poll() is not None:
+            raise AssertionError(f"the server ended: {self.log_text()[-3000:]}")
+        try:
+            with urllib.request.urlopen(f"{self._url}/v1/models", timeout=10):
+                return True
+        except OSError:
+            return False

@@ -8,7 +8,9 @@ import unittest
 from typing import Any
 
 import lab
-from harness.hinted import Hinted
+from harness.hinted import Hinted, envelope, prefetched
+from harness.node_pages import counters
+from harness.nodes import wait_for
 
 
 def server_arguments(port: int, client_socket: str) -> list[str]:
@@ -32,6 +34,13 @@ class SglangHints(Hinted):
     @staticmethod
     def with_hints(hints: Any) -> dict[str, Any]:
         return {"custom_params": {"kv_hints": json.dumps(hints)}}
+
+    def test_a_request_to_generate_has_a_field_for_hints(self) -> None:
+        before = counters(self.node)
+        hints = envelope(("kv.fetch", {"block_hashes": ["ab" * 32]}))
+        sampling = {"max_new_tokens": 1, "temperature": 0}
+        self.server.call("/generate", {"text": "Hello", "sampling_params": sampling, "kv_hints": hints})
+        wait_for("the page is looked for", lambda: self.since(before, prefetched("absent")) == [1])
 
 
 del Hinted
