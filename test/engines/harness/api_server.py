@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,20 @@ class ChatAnswer:
 
 
 class ApiServer:
-    """A server process. ``arguments`` are those of the interpreter of this process."""
+    """A server process. ``arguments`` are those of the interpreter of this process, ``environment`` further variables."""
 
-    def __init__(self, arguments: list[str], port: int, log: Path) -> None:
+    def __init__(
+        self, arguments: list[str], port: int, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._url = f"http://127.0.0.1:{port}"
         self._log = log
         with open(log, "w") as output:
             self._process = subprocess.Popen(
-                [sys.executable, *arguments], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                [sys.executable, *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
             )
 
     def wait(self) -> None:

@@ -64,7 +64,9 @@ class Hinted(unittest.TestCase):
         cls.addClassCleanup(cluster.close)
         [cls.node] = cluster.nodes
         port = free_port()
-        cls.server = ApiServer(cls.server_arguments(port, cls.node.client_socket), port, folder / "server.log")
+        arguments = cls.server_arguments(port, cls.node.client_socket)
+        # Several threads that wait for each other take much longer for short requests on a busy machine.
+        cls.server = ApiServer(arguments, port, folder / "server.log", {"OMP_NUM_THREADS": "1"})
         cls.addClassCleanup(cls.server.close)
         cls.server.wait()
 
