@@ -233,6 +233,7 @@ class Advised(unittest.TestCase):
         self.tell(SessionHint("last", waiting=wait + 0.2), "e")
         self.until("the last pages are asked for", lambda: len(self.node.brought) >= 2)
         self.assertEqual([keys for keys, _ in self.node.brought], [["d"], ["e"]])
+        self.assertEqual(list(self.advice._sessions), ["here", "branched", "last"])
 
     def test_one_request_is_made_at_a_time_and_hints_beyond_the_limit_are_left_out(self) -> None:
         self.node.go.clear()

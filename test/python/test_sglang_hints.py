@@ -110,12 +110,22 @@ class Requests(unittest.TestCase):
         wait_for("the pages are brought", lambda: len(self.owner.client.brought) == 2)
         self.assertEqual(self.owner.client.brought, [(PAGES, "kv"), (PAGES, "mamba.1")])
 
+    def test_the_last_token_of_an_answer_has_no_page(self) -> None:
+        told = request(envelope("meshcache.session", {"session": "s"}))
+        told.output_ids = [7, 8]
+        self.hints.begin(told, TREE)
+        self.hints.end(told)
+        self.assertEqual(self.told(2)[0][1], PAGES[:1])
+
     def test_hints_are_json_text_in_the_custom_parameters(self) -> None:
         self.owner.pools = (Pool("kv", ("a", "b")),)
         text = json.dumps(envelope("kv.fetch", {"block_hashes": ["0xf1", "f2"]}))
-        self.hints.begin(request(custom={"kv_hints": text}), TREE)
-        wait_for("the pages are brought", lambda: self.owner.client.brought)
-        self.assertEqual(self.owner.client.brought, [(["f1a", "f1b", "f2a", "f2b"], "kv")])
+        # The scheduler may look for the pages of a request several times.
+        for rid in ("r", "r", "q"):
+            self.hints.begin(request(custom={"kv_hints": text}, rid=rid), TREE)
+        self.hints.begin(request(envelope("kv.fetch", {"block_hashes": ["f3"]}), rid="last"), TREE)
+        wait_for("the pages are brought", lambda: (["f3a", "f3b"], "kv") in self.owner.client.brought)
+        self.assertEqual(self.owner.client.brought[:-1], 2 * [(["f1a", "f1b", "f2a", "f2b"], "kv")])
 
     def test_pages_are_named_by_their_first_bits_once_the_engine_has_looked_for_them(self) -> None:
         key, other = "f" * 16 + "0" * 48, "1" * 64
