@@ -19,7 +19,8 @@ from .guard import guarded
 from .memory import attribute
 from .pool import HostPool
 
-#: Field of a request's ``custom_params`` that has hints as JSON text. SGLang's OpenAI server has no field for hints.
+#: Field of a request's ``custom_params`` with hints, best as JSON text, because the values are declared as not nested.
+#: SGLang's OpenAI server has no other field for hints.
 FIELD: Final = "kv_hints"
 #: Keys of pages that are remembered by their first 64 bits, which is all that routers know of them.
 _KNOWN_KEYS: Final = 1 << 16
