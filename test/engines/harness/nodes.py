@@ -21,6 +21,8 @@ COMMAND = ROOT / "build" / "dist" / "cli.js"
 PATIENCE_SECONDS = float(os.environ.get("MESHCACHE_TEST_PATIENCE", "120"))
 STOP_SECONDS = 30.0
 PORT_ATTEMPTS = 5
+#: What readers of a node's metrics and page events must present.
+METRICS_TOKEN = "for-tests-0123456789abcdef"
 
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
@@ -70,7 +72,7 @@ class Node:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**environment, "MESHCACHE_LOG": "info"},
+                env={**environment, "MESHCACHE_LOG": "info", "MESHCACHE_METRICS_TOKEN": METRICS_TOKEN},
                 # Ctrl-C is for the tests, which then stop their nodes.
                 start_new_session=True,
             )

@@ -6,6 +6,7 @@ a session does next. All others are ignored, as the envelope demands.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,8 @@ _PROTOCOL: Final = "0"
 _VERSION: Final = "1"
 #: Most blocks that one request may have fetched.
 MAX_BLOCKS: Final = 65_536
+#: Longest envelope that is text: MAX_BLOCKS hashes of 32 bytes fit.
+MAX_TEXT: Final = 8 << 20
 _MAX_SESSION_BYTES: Final = 256
 _MAX_WAITING_SECONDS: Final = 604_800
 
@@ -43,18 +46,27 @@ class Hints:
 
 
 def read_hints(*envelopes: Any) -> tuple[Hints | None, str]:
-    """The hints of the first envelope that is there: a mapping, or an object with the same attributes. Also returns what
-    is wrong with them, else an empty text. Never raises."""
+    """The hints of the first envelope that is there: a mapping, an object with the same attributes, or JSON text. Also
+    returns what is wrong with them, else an empty text. Never raises."""
     for envelope in envelopes:
         if envelope is None:
             continue
         try:
-            return _read(envelope), ""
+            return _read(_decoded(envelope) if isinstance(envelope, str) else envelope), ""
         except (TypeError, ValueError) as error:
             return None, str(error)
         except Exception as error:
             return None, f"kv_hints cannot be read: {error}"
     return None, ""
+
+
+def _decoded(text: str) -> Any:
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"kv_hints of {len(text)} characters; at most {MAX_TEXT} are read")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"kv_hints are no JSON text: {error}") from None
 
 
 def _read(envelope: Any) -> Hints | None:

@@ -90,9 +90,29 @@ def weight_version() -> str | None:
     return None if not version or version == _UNNAMED_VERSION else str(version)
 
 
+def carries_hints() -> bool:
+    """Whether requests have a field for hints: from SGLang 0.5.23 on."""
+    return imported("sglang.srt.managers.kv_hints") is not None
+
+
 def hashes_have_namespaces() -> bool:
     """Whether the keys of pages depend on the request's adapter. They do not before SGLang 0.5.20."""
     return hasattr(imported("sglang.srt.mem_cache.utils"), "storage_namespace_seed")
+
+
+def names_pages() -> bool:
+    """Whether SGLang has the functions that ``page_keys`` needs: from 0.5.20 on."""
+    utils, radix = imported("sglang.srt.mem_cache.utils"), imported("sglang.srt.mem_cache.radix_cache")
+    return hasattr(utils, "get_storage_hash_str") and hasattr(radix, "RadixKey")
+
+
+def page_keys(
+    tokens: Any, extra_key: str | None, cache_salt: str | None, *, page_size: int, is_bigram: bool
+) -> list[str]:
+    """The keys of the whole pages of these tokens, by SGLang's own function."""
+    utils, radix = imported("sglang.srt.mem_cache.utils"), imported("sglang.srt.mem_cache.radix_cache")
+    path = radix.RadixKey(tokens, extra_key, is_bigram=is_bigram, cache_salt=cache_salt).page_aligned(page_size)
+    return list(utils.get_storage_hash_str(path, None, page_size=page_size)) if len(path) > 0 else []
 
 
 def _declared(arguments: Any) -> set[str]:

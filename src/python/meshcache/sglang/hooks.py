@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from meshcache._engines.modules import imported
 
+from . import framework, hints
 from .changes import live
+from .guard import logger
 from .memory import attribute
 
 #: Marks a function that has been wrapped.
@@ -39,6 +41,8 @@ _START, _ATTACH = "__init__", "attach_storage_backend"
 #: Module that serves requests. Without it, nothing in this process changes weights.
 _SCHEDULER: Final = "sglang.srt.managers.scheduler"
 
+_REQUESTS: Final = "sglang.srt.managers.schedule_batch"
+
 _lock = threading.Lock()
 
 
@@ -53,6 +57,37 @@ def install() -> str | None:
             return None
         _wrap(getattr(scheduler, "Scheduler", None), "handle_update_weight_version", _version)
         return _follow_updates()
+
+
+def follow_hints() -> bool:
+    """Lets ``hints`` see the requests of this process, whose hints SGLang passes to no storage. May be called again.
+
+    Without the functions that are expected, hints are ignored, and a warning says so if requests can have any.
+    """
+    scheduler = sys.modules.get(_SCHEDULER)
+    if scheduler is None:
+        return False
+    owners = getattr(scheduler, "Scheduler", None), getattr(sys.modules.get(_REQUESTS), "Req", None)
+    with _lock:
+        is_done = (
+            framework.names_pages()
+            and _takes_request(vars(owners[0] or object).get("_prefetch_kvcache"))
+            and _wrap(owners[1], "update_finish_state", _ending)
+            and _wrap(owners[0], "_prefetch_kvcache", _beginning)
+        )
+    if not is_done and framework.carries_hints():
+        logger.warning(
+            "kv_hints of requests are ignored: this version of SGLang does not have the functions that meshcache follows"
+        )
+    return is_done
+
+
+def _takes_request(function: Any) -> bool:
+    """Whether a method's first argument is a request."""
+    try:
+        return list(inspect.signature(function).parameters)[1] == "req"
+    except (IndexError, TypeError, ValueError):
+        return False
 
 
 def _follow_updates() -> str | None:
@@ -187,6 +222,24 @@ def _version(original: Any) -> Any:
         return result
 
     return handle
+
+
+def _beginning(original: Any) -> Any:
+    def _prefetch_kvcache(self: Any, req: Any, *arguments: Any, **named: Any) -> Any:
+        hints.request_begins(req, attribute(self, "tree_cache"))
+        return original(self, req, *arguments, **named)
+
+    return _prefetch_kvcache
+
+
+def _ending(original: Any) -> Any:
+    def update_finish_state(self: Any, *arguments: Any, **named: Any) -> Any:
+        result = original(self, *arguments, **named)
+        if self.finished_reason is not None:
+            hints.request_ends(self)
+        return result
+
+    return update_finish_state
 
 
 def _told(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[bool, str | None]:

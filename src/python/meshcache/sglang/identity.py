@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from meshcache._engines.model_files import configuration, file_digest, folder_di
 
 from . import framework
 from .geometry import draft_layers, kind_of_numbers, named_kind, read_geometry
+from .guard import logger
 from .memory import attribute
 from .pool import MAX_PIECES, differs_by_rank
 from .settings import Settings
@@ -141,6 +143,24 @@ def side_pool_facts(pool: Any, name: str, rank: str, settings: Settings) -> Fact
     if name.startswith("draft") or draft_layers(pool):
         facts.read("draft", draft_model, where="--speculative-draft-model-path")
     return facts
+
+
+def side_pool_digest(pool: Any, name: str, config: Any, settings: Settings) -> str:
+    """Separates side pools of different layouts and ranks, as the namespace has no rank with MLA or split heads."""
+    tp_rank, tp_size = _whole(config, "tp_rank", 0), _whole(config, "tp_size", 1)
+    rank = f"{tp_rank}/{tp_size}"
+    if bool(getattr(config, "is_mla_model", False)):
+        if tp_size == 1 or not differs_by_rank(pool, name):
+            rank = ""
+        elif name != "mamba":
+            logger.warning(
+                "pages of the pool %s differ by tensor-parallel rank, and SGLang stores those of rank 0 only: "
+                "prefixes that need this pool are misses",
+                name,
+            )
+    facts = side_pool_facts(pool, name, rank, settings)
+    facts.warn(logger, EXTRA_CONFIG)
+    return hashlib.sha256(facts.layout.encode()).hexdigest()[:12]
 
 
 def namespace(config: Any, pool: Any, parts: Sequence[str], facts: Facts, tag: str | None) -> Namespace:

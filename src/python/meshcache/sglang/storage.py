@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 import weakref
@@ -21,6 +20,7 @@ from .changes import WeightChanges, of_engine, remember
 from .framework import HiCacheStorage, pool_transfer_result
 from .geometry import real_pool
 from .guard import LOOKUP_SECONDS, Deadline, guarded, length, logger, misses, none_found
+from .hints import RequestHints
 from .identity import (
     EXTRA_CONFIG,
     engine_facts,
@@ -28,10 +28,10 @@ from .identity import (
     initial_fingerprint,
     namespace,
     refuse,
-    side_pool_facts,
+    side_pool_digest,
 )
 from .memory import Memory, Piece, attribute, is_tensor
-from .pool import KV, HostPool, PoolError, differs_by_rank, pool_name, usable_key
+from .pool import KV, HostPool, PoolError, pool_name, usable_key
 from .settings import Settings
 from .stats import TransferStats
 from .tensors import TensorPages
@@ -61,7 +61,6 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         self.complaints = Complaints(logger)
         self._settings = Settings.parse(getattr(storage_config, "extra_config", None))
         self._config = storage_config
-        self._is_mla = bool(getattr(storage_config, "is_mla_model", False))
         self._tp_rank = int(getattr(storage_config, "tp_rank", 0) or 0)
         self._tp_size = int(getattr(storage_config, "tp_size", 1) or 1)
         if not getattr(storage_config, "model_name", None) and self._settings.tag is None:
@@ -81,6 +80,9 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         self._silence = Silence()
         self._changes = self._followed_weights()
         self._reset_problem = hooks.install() if framework.IS_INSTALLED else None
+        self._hints = RequestHints(self._hinted_pools, self.complaints)
+        if framework.IS_INSTALLED:
+            hooks.follow_hints()
         # The epoch of the weights in which this engine last stored a page.
         self._stored_epoch = -1
 
@@ -142,6 +144,10 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     def _ready(self) -> Client | None:
         """The client, if pages may be read and stored now, and the node is not silent."""
         return self._client if self._changes.is_open and not self._silence.is_on else None
+
+    def _hinted_pools(self) -> tuple[Client | None, list[HostPool]]:
+        """The client, if pages may be brought now, and the pools whose pages hints are about."""
+        return self._ready(), [pool for pool in self._pools.values() if not pool.holds_nothing]
 
     def _note_end(self, client: Client, deadline: Deadline, what: str) -> None:
         """Called at the end of a call. If it timed out, the node is pinged in the background until it answers."""
@@ -231,26 +237,10 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             registered = self._pools.get(name)
             if name == KV or (registered is not None and registered.pool is host_pool):
                 return
-            key_pool = f"{name}.{self._side_pool_digest(host_pool, name)}"
+            key_pool = f"{name}.{side_pool_digest(host_pool, name, self._config, self._settings)}"
             pool = HostPool(host_pool, name, self._memory, key_pool=key_pool)
             self._pools = {**self._pools, name: pool}
         logger.info("pool registered pool=%s page_size=%d", key_pool, pool.page_size)
-
-    def _side_pool_digest(self, pool: Any, name: str) -> str:
-        """Separates side pools of different layouts and ranks, as the namespace has no rank with MLA or split heads."""
-        rank = f"{self._tp_rank}/{self._tp_size}"
-        if self._is_mla:
-            if self._tp_size == 1 or not differs_by_rank(pool, name):
-                rank = ""
-            elif name != "mamba":
-                logger.warning(
-                    "pages of the pool %s differ by tensor-parallel rank, and SGLang stores those of rank 0 only: "
-                    "prefixes that need this pool are misses",
-                    name,
-                )
-        facts = side_pool_facts(pool, name, rank, self._settings)
-        facts.warn(logger, EXTRA_CONFIG)
-        return hashlib.sha256(facts.layout.encode()).hexdigest()[:12]
 
     # Existence
 
@@ -259,6 +249,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         """Number of leading pages that exist."""
         client, pool = self._ready(), self._pools.get(KV)
         known = self._leading_keys(keys)
+        self._hints.note(known)
         if not known:
             return 0
         if client is None or pool is None or pool.is_logical:
@@ -286,6 +277,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         deadline = self._lookup_deadline()
         client, kv = self._ready(), self._pools.get(KV)
         known = self._leading_keys(keys)
+        self._hints.note(known)
         if client is None or kv is None:
             return self._counted(known, 0), {}, []
         # A logical anchor has no bytes, so only the other pools limit what can be restored.

@@ -1,12 +1,13 @@
-"""Hints that vLLM's requests carry about their chunks, and what the tier makes of them."""
+"""Hints that requests of vLLM carry, and the chunks that they are about."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from meshcache._engines.advice import Advice
 from meshcache._engines.complaints import Complaints
 from meshcache._engines.hints import SessionHint, read_hints
 
@@ -17,16 +18,6 @@ _GROUP_BYTES: Final = 4
 _SHORT_BYTES: Final = 8
 #: Cache groups whose keys are tried for a hash that is given whole.
 _MAX_GROUPS: Final = 16
-
-
-class Node(Protocol):
-    """What hints are for. Both methods return at once."""
-
-    def tell(self, hint: SessionHint, keys: Sequence[bytes], shared: int) -> None:
-        """Tells what a session does next, after a request with these chunks."""
-
-    def fetch(self, keys: Sequence[bytes]) -> None:
-        """Has chunks brought to the node."""
 
 
 @dataclass
@@ -41,7 +32,8 @@ class _Request:
 class RequestHints:
     """The hints of all active requests. Only the scheduler may use it."""
 
-    def __init__(self, complaints: Complaints) -> None:
+    def __init__(self, advice: Advice[bytes], complaints: Complaints) -> None:
+        self._advice = advice
         self._complaints = complaints
         self._requests: dict[str, _Request] = {}
         self._groups: dict[bytes, None] = {}
@@ -49,19 +41,20 @@ class RequestHints:
         #: Whether any request has carried hints: without them, nothing is remembered.
         self._is_hinted = False
 
-    def begin(self, context: Any) -> list[bytes]:
-        """Called when a request begins. Returns keys of chunks that are to be fetched."""
+    def begin(self, context: Any) -> None:
+        """Called when a request begins."""
         parameters = getattr(context, "kv_transfer_params", None)
         inner = parameters.get("kv_hints") if isinstance(parameters, dict) else None
         hints, problem = read_hints(getattr(context, "kv_hints", None), inner)
         if problem:
             self._complaints.log("hints", f"hints of a request are ignored: {problem}")
         if hints is None:
-            return []
+            return
         self._is_hinted = True
         if hints.session is not None:
             self._requests[getattr(context, "req_id", "")] = _Request(hints.session, context)
-        return [key for block in hints.blocks for key in self._keys_of(block)]
+            self._advice.begins(hints.session.session)
+        self._advice.fetch([key for block in hints.blocks for key in self._keys_of(block)])
 
     def note(self, context: Any, keys: Iterable[bytes]) -> None:
         """Records keys of a request's chunks."""
@@ -76,8 +69,8 @@ class RequestHints:
         while len(self._known) > _KNOWN_KEYS:
             self._known.popitem(last=False)
 
-    def end(self, context: Any, node: Node) -> None:
-        """Called when a request has ended: tells the node what its session does next."""
+    def end(self, context: Any) -> None:
+        """Called when a request has ended."""
         request = self._requests.pop(getattr(context, "req_id", ""), None)
         if request is None:
             return
@@ -86,7 +79,7 @@ class RequestHints:
         keys = list(dict.fromkeys([*ends, *request.keys]))
         keys.sort(key=lambda key: ends.get(key, 1 << 62))
         shared = sum(1 for key in keys if ends.get(key, 1 << 62) <= request.hint.shared_tokens)
-        node.tell(request.hint, keys, shared)
+        self._advice.tell(request.hint, lambda: keys, shared)
 
     def _keys_of(self, block: int | str) -> list[bytes]:
         if isinstance(block, int):

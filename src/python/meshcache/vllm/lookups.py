@@ -251,7 +251,7 @@ class RequestLookups:
 
 
 class Asker:
-    """A thread that asks the node, reports the counts of requests' lookups, and does other work that may wait."""
+    """A thread that asks the node, and reports the counts of requests' lookups."""
 
     def __init__(
         self,
@@ -276,10 +276,6 @@ class Asker:
         """Queues counts."""
         for count in counts:
             self._work.put(functools.partial(self._tell, *count))
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Queues other work, which may raise."""
-        self._work.put(work)
 
     def end(self) -> None:
         """Lets the thread end after all queued work."""

@@ -133,9 +133,9 @@ class Sharing:
             hint.session, keys, waiting=hint.waiting, branched=hint.branched, ended=hint.ended, shared=shared
         )
 
-    def fetch(self, keys: Sequence[bytes]) -> None:
-        """Has chunks brought to the node; does not wait for them."""
-        self._client.prefetch(keys, wait=False)
+    def prefetch(self, keys: Sequence[bytes], by: float) -> None:
+        """Brings chunks to the node, in ``by`` seconds at the latest."""
+        self._client.prefetch(keys, by=by)
 
     def begin(self) -> None:
         """Called when a request begins. It uses the adapters in their present state."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from meshcache import Namespace
+from meshcache._engines.advice import Advice
 from meshcache._engines.complaints import Complaints
 from meshcache._engines.hints import SessionHint
 
@@ -64,7 +64,9 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         self._epochs = Epochs()
         self._lookups = Lookups(settings.lookup_seconds)
         self._requests = RequestLookups()
-        self._hints = RequestHints(Complaints(logger))
+        complaints = Complaints(logger)
+        self._advice: Advice[bytes] = Advice(self, complaints)
+        self._hints = RequestHints(self._advice, complaints)
         self._events: list[Any] = []
         self._has_events = settings.enable_kv_events and _publishes_events(offloading_spec)
         self._sharing: Sharing | None = None
@@ -159,9 +161,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         request_id = getattr(req_context, "req_id", "")
         self._epochs.begin(request_id)
         self._requests.begin(request_id)
-        wanted = self._hints.begin(req_context)
-        if wanted:
-            self.fetch(wanted)
+        self._hints.begin(req_context)
         return request_context()
 
     def get_request_offloading_context(self, req_context: Any = None) -> Any:
@@ -173,7 +173,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         request_id = getattr(req_context, "req_id", "")
         self._epochs.end(request_id)
         self._asker.count(self._requests.end(request_id))
-        self._hints.end(req_context, self)
+        self._hints.end(req_context)
 
     def request_finished(self, req_context: Any = None) -> None:
         """Name of ``on_request_finished`` in older versions."""
@@ -189,6 +189,7 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
             return
         self._closed = True
         hooks.unlisten(self)
+        self._advice.end()
         self._asker.end()
         self._jobs.end()
         if self._sharing is not None:
@@ -225,20 +226,17 @@ class MeshCacheTier(SecondaryTierManager):  # type: ignore[misc]
         if self._sharing is not None and not self._closed:
             self._sharing.change(how, is_sleep=is_sleep)
 
-    # What hints of requests are for
+    # Calls by the threads
 
     def tell(self, hint: SessionHint, keys: Sequence[bytes], shared: int) -> None:
         """Tells the node what a session does next, after a request with these chunks."""
-        sharing = self._sharing
-        if sharing is not None and not self._closed:
-            self._asker.do(functools.partial(sharing.tell, hint, keys, shared))
+        if self._sharing is not None:
+            self._sharing.tell(hint, keys, shared)
 
-    def fetch(self, keys: Sequence[bytes]) -> None:
-        """Has chunks brought to the node."""
-        if self._sharing is not None and not self._closed:
-            self._asker.do(functools.partial(self._sharing.fetch, keys))
-
-    # Calls by the threads
+    def prefetch(self, keys: Sequence[bytes], by: float) -> None:
+        """Brings chunks to the node, in ``by`` seconds at the latest."""
+        if self._sharing is not None:
+            self._sharing.prefetch(keys, by)
 
     def _exists(self, keys: Any, seconds: float) -> Any:
         return [False] * len(keys) if self._sharing is None else self._sharing.exists(keys, seconds)
