@@ -53,11 +53,18 @@ export class Attachment {
   /** Calls that wait for proof that the node has finished the requests of their link. */
   readonly #fences = new Set<Fence>();
 
+  readonly #closed = new AbortController();
+
   /** `usesRegions`: whether to register memory with the node if the node can open it. */
   constructor(identity: ClientIdentity, usesRegions: boolean) {
     this.#identity = identity;
     this.#usesRegions = usesRegions;
     this.#namespace = identity.namespace;
+  }
+
+  /** Aborted when the client is closed. */
+  get closed(): AbortSignal {
+    return this.#closed.signal;
   }
 
   /** The namespace of this client's pages; undefined means the namespace of the node's configuration. */
@@ -163,6 +170,7 @@ export class Attachment {
   }
 
   async #close(): Promise<void> {
+    this.#closed.abort();
     this.#cancelRetry();
     for (const unwatch of this.#unwatch.values()) unwatch();
     this.#unwatch.clear();

@@ -173,6 +173,19 @@ export class ClientCalls {
     return { link, askedMs, untilMs: askedMs + (timeoutMs ?? this.timeoutMs), signal };
   }
 
+  /** Waits for a time, which keeps no process alive; false if the signal was aborted or the client closed before. */
+  async wait(ms: number, signal: AbortSignal | undefined): Promise<boolean> {
+    const { closed, env } = this.#attachment;
+    const ends = signal === undefined ? closed : AbortSignal.any([closed, signal]);
+    let cancel = () => {};
+    const time = new Promise<void>((resolve) => {
+      cancel = env.clock.after(ms, resolve);
+    });
+    await unlessAborted(time, ends);
+    cancel();
+    return !ends.aborted;
+  }
+
   /** Returns why a call did not move its pages, as far as the client knows. */
   reasonOf(
     call: Call | undefined,

@@ -1,4 +1,5 @@
 import { MeshCacheError } from '../base/errors.js';
+import { PREFETCH_LEAD_MS } from '../base/limits.js';
 import { encodeEndPins, encodePin, encodePrefetch, encodeTell } from '../clients/wire/care-messages.js';
 import { Capability, encodeKeyRequest, RequestType } from '../clients/wire/messages.js';
 import type {
@@ -51,14 +52,20 @@ export class ClientCare {
     });
   }
 
-  /** Brings pages into the pool of the node. Throws `ERR_REMOTE` if the node's version cannot. */
+  /**
+   * Brings pages into the pool of the node. Throws `ERR_REMOTE` if the node's version cannot. A node answers at once to
+   * a request for pages that are expected later than PREFETCH_LEAD_MS, so the request is made then.
+   */
   async prefetch(keys: readonly string[], { inMs, ...options }: PagePrefetchOptions): Promise<boolean[]> {
-    const { pool } = options;
+    const { pool, signal } = options;
     const timeoutMs = options.timeoutMs ?? inMs + this.#calls.timeoutMs;
-    const call = this.#callWith('sessions', keys, { ...options, timeoutMs });
+    const laterMs = Math.max(0, inMs - PREFETCH_LEAD_MS);
+    this.#callWith('sessions', keys, { pool });
+    if (laterMs > 0 && !(await this.#calls.wait(Math.min(laterMs, timeoutMs), signal))) return keys.map(() => false);
+    const call = this.#callWith('sessions', keys, { pool, signal, timeoutMs: timeoutMs - laterMs });
     return this.#calls.inSlices(call, keys, {
       type: RequestType.prefetch,
-      bodyOf: (some) => encodePrefetch({ pool, inMs, keys: some }),
+      bodyOf: (some) => encodePrefetch({ pool, inMs: inMs - laterMs, keys: some }),
       headBytes: 0,
     });
   }

@@ -28,8 +28,8 @@ const ENDLESS: CallTime = { askedMs: 0, isOver: () => false };
 
 /**
  * The requests of one client that were received and not answered yet. A few run, the others wait in a queue. HELLO and
- * fences do neither. EVENTS runs in addition to the few: it waits for something to happen and must not keep others from
- * running.
+ * fences do neither. EVENTS and PREFETCH run in addition to the few: they wait for something and must not keep others
+ * from running.
  *
  * Accounting: waiting and running requests are in flight. The connection counts all requests except fences, and the
  * bodies for which no memory was reserved. It is held while a request runs.
@@ -45,8 +45,8 @@ export class RequestsInFlight {
   #bytesRunningCount = 0;
   /** EVENTS requests in flight. */
   #eventsCount = 0;
-  /** EVENTS requests that are running. */
-  #eventsRunningCount = 0;
+  /** Requests in addition to the few that are running. */
+  #patientRunningCount = 0;
 
   constructor(limits: ClientLimits, served: ServedConnection) {
     this.#limits = limits;
@@ -76,9 +76,9 @@ export class RequestsInFlight {
 
   /** Returns the requests that a fence for request `id` waits for; with `id` 0, all earlier requests. */
   awaitedBy(id: number): ClientRequest[] {
-    // Other fences need not be awaited, because the requests that they wait for are awaited here, too. EVENTS touches
-    // no memory of the client.
-    const isAwaited = (request: ClientRequest): boolean => !isFence(request) && !isForEvents(request);
+    // Other fences need not be awaited, because the requests that they wait for are awaited here, too. Those that
+    // are patient touch no memory of the client.
+    const isAwaited = (request: ClientRequest): boolean => !isFence(request) && !isPatient(request);
     const of = id === 0 ? this.all().filter(isAwaited) : [this.get(id)];
     return of.filter((request) => request !== undefined);
   }
@@ -133,10 +133,10 @@ export class RequestsInFlight {
 
   /** Takes the next request out of the queue to run it; undefined if none waits or enough are running. */
   runNext(): ClientRequest | undefined {
-    const isFull = this.#running.size - this.#eventsRunningCount >= this.#limits.runningMaxCount;
+    const isFull = this.#running.size - this.#patientRunningCount >= this.#limits.runningMaxCount;
     const isBytesFull = this.#bytesRunningCount >= this.#limits.bytesRunningMaxCount;
     const mayRun = (request: ClientRequest): boolean =>
-      isForEvents(request) || (!isFull && !(isBytesFull && isForBytes(request)));
+      isPatient(request) || (!isFull && !(isBytesFull && isForBytes(request)));
     const next = this.#waiting.find(mayRun);
     if (next !== undefined) this.runNow(next);
     return next;
@@ -150,7 +150,7 @@ export class RequestsInFlight {
     this.#running.add(request);
     this.#served.hold();
     this.#bytesRunningCount += Number(isForBytes(request));
-    this.#eventsRunningCount += Number(isForEvents(request));
+    this.#patientRunningCount += Number(isPatient(request));
     return true;
   }
 
@@ -158,7 +158,7 @@ export class RequestsInFlight {
   ended(request: ClientRequest): void {
     if (this.#running.delete(request)) {
       this.#bytesRunningCount -= Number(isForBytes(request));
-      this.#eventsRunningCount -= Number(isForEvents(request));
+      this.#patientRunningCount -= Number(isPatient(request));
     }
     this.settle(request);
   }
@@ -191,8 +191,8 @@ export class RequestsInFlight {
     const bytesRunning = [...this.#running].filter(isForBytes).length;
     assertEqual('requests in flight: those that run for bytes', this.#bytesRunningCount, bytesRunning);
     assertEqual('requests in flight: EVENTS', this.#eventsCount, all.filter(isForEvents).length);
-    const eventsRunning = [...this.#running].filter(isForEvents).length;
-    assertEqual('requests in flight: EVENTS that run', this.#eventsRunningCount, eventsRunning);
+    const patientRunning = [...this.#running].filter(isPatient).length;
+    assertEqual('requests in flight: patient ones that run', this.#patientRunningCount, patientRunning);
   }
 }
 
@@ -206,4 +206,9 @@ function isForBytes({ header }: ClientRequest): boolean {
 
 function isForEvents({ header }: ClientRequest): boolean {
   return header.type === RequestType.events;
+}
+
+/** Whether a request waits for something that may take long: for events, or for pages from slower tiers. */
+function isPatient(request: ClientRequest): boolean {
+  return isForEvents(request) || request.header.type === RequestType.prefetch;
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import unittest
 from typing import Any
 
@@ -34,6 +36,21 @@ class Sessions(NodeTest):
             client.prefetch(["a"], by="1")  # type: ignore[arg-type]
         with self.assertRaisesRegex(TypeError, "sequence of strings"):
             client.prefetch("a")
+
+    def test_prefetch_much_later(self) -> None:
+        self.node(capabilities=SESSIONS)
+        client = self.client()
+        client.set("a", b"1")
+        started = time.monotonic()
+        self.assertEqual(client.prefetch(["a"], by=10.4), [True])
+        self.assertGreaterEqual(time.monotonic() - started, 0.39)
+        self.assertEqual(client.prefetch(["a"], by=3600, wait=False), [False])
+        waiting = threading.Thread(target=lambda: self.assertEqual(client.prefetch(["a"], by=3600), [False]))
+        waiting.start()
+        self.assertEqual(client.exists("a"), True)
+        client.close()
+        waiting.join(10)
+        self.assertFalse(waiting.is_alive())
 
     def test_pins_by_name(self) -> None:
         self.node(capabilities=SESSIONS | 32)

@@ -1,12 +1,15 @@
+import { reduced } from '../../base/assert.js';
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_EXISTS_MAX_KEY_BYTES,
+  CLIENT_LATER_MAX_KEYS,
   CLIENT_READ_STEPS_MAX_COUNT,
   CLIENT_REQUEST_MAX_KEYS,
   CLIENT_REQUEST_MAX_PIECES,
   CLIENT_SET_STEP_BYTES,
   CLIENT_SET_STEP_KEYS,
   CLIENT_STAT_MAX_KEYS,
+  PREFETCH_LEAD_MS,
 } from '../../base/limits.js';
 import type { RequestOptions } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
@@ -17,6 +20,7 @@ import { inKeySteps, inTurns, type Slice, type StepKeys, slicesOf } from '../../
 import { RequestParts } from '../../store/call/request-calls.js';
 import type { PlacedPage } from '../../store/copied-reads.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
+import type { PagePrefetchOptions } from '../../store/namespace/namespace-pages.js';
 import { decodeEndPins, decodePin, decodePrefetch, decodeTell } from '../wire/care-messages.js';
 import {
   type AnswerBody,
@@ -78,14 +82,19 @@ const BYTES_READ_AT_ONCE_MAX_BYTES = 8 * 2 ** 20;
 export class ClientRequests {
   readonly #parts: ClientRequestsParts;
   readonly #events: ClientEvents;
+  /** Ends fetches of pages that are expected much later. */
+  readonly #closed = new AbortController();
+  /** Number of pages that will be fetched later. */
+  #laterCount = 0;
 
   constructor(parts: ClientRequestsParts) {
     this.#parts = parts;
     this.#events = new ClientEvents(parts.namespace);
   }
 
-  /** Releases what is kept between requests: a list of events in progress, and the client's pins. */
+  /** Releases what is kept between requests: a list of events in progress, pages to be fetched later, and pins. */
   close(): void {
+    this.#closed.abort();
     this.#events.close();
     this.#parts.namespace.endClient();
   }
@@ -390,7 +399,18 @@ export class ClientRequests {
   async #prefetch(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { pool, inMs, keys } = decodePrefetch(body, CLIENT_REQUEST_MAX_KEYS);
     const wanted = await this.#textsOf(keys);
-    return flagsOf(await this.#parts.namespace.prefetch(wanted, { pool, inMs, signal }));
+    if (inMs <= PREFETCH_LEAD_MS) return flagsOf(await this.#parts.namespace.prefetch(wanted, { pool, inMs, signal }));
+    void this.#prefetchLater(wanted, { pool, inMs, signal: this.#closed.signal });
+    return Buffer.alloc(wanted.length);
+  }
+
+  /** Fetches pages without keeping the client waiting. Never rejects. */
+  async #prefetchLater(keys: readonly string[], options: PagePrefetchOptions): Promise<void> {
+    if (this.#laterCount + keys.length > CLIENT_LATER_MAX_KEYS) return;
+    this.#laterCount += keys.length;
+    // The hint is lost when the node closes.
+    await this.#parts.namespace.prefetch(keys, options).catch(() => {});
+    this.#laterCount = reduced('client requests: pages to be fetched later', this.#laterCount, keys.length);
   }
 
   async #tell(body: Buffer): Promise<Buffer> {

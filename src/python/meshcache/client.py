@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import stat as stat_module
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count, repeat
@@ -125,6 +126,7 @@ class Client:
         self._transfer = Transfer(self._link, self._requests, self._counters)
         self._streams: weakref.WeakSet[PageEventStream] = weakref.WeakSet()
         self._closed = False
+        self._closing = threading.Event()
         self._link.start()
         if required and not self.is_connected:
             problem = self._link.problem or "it does not answer"
@@ -568,6 +570,13 @@ class Client:
         deadline = self._deadline((self._settings.timeout if timeout is None else checked_timeout(timeout)) + by)
         keys, pool = keys_of(keys, pool)
         attachment = self._able_attachment(protocol.CAN_TELL_SESSIONS, "prefetch pages")
+        if wait and attachment is not None and milliseconds > protocol.PREFETCH_LEAD_MS:
+            # The node would answer at once.
+            later = (milliseconds - protocol.PREFETCH_LEAD_MS) / 1000
+            if self._closing.wait(min(later, max(0, deadline - monotonic()))) or monotonic() >= deadline:
+                return [False] * len(keys)
+            milliseconds = protocol.PREFETCH_LEAD_MS
+            attachment = self._able_attachment(protocol.CAN_TELL_SESSIONS, "prefetch pages")
         if attachment is None or not keys:
             return [False] * len(keys)
         head = protocol.prefetch_head(pool, milliseconds)
@@ -729,6 +738,7 @@ class Client:
         if self._closed:
             return
         self._closed = True
+        self._closing.set()
         for stream in list(self._streams):
             stream.close()
         self._link.stop()

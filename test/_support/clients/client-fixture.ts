@@ -15,7 +15,7 @@ import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import type { CallTime } from '../../../src/store/call/call-options.js';
 import type { CallerPage } from '../../../src/store/call/caller-page.js';
 import type { MayTake } from '../../../src/store/copied-reads.js';
-import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
+import { type PageCare, StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
 import { createStore } from '../node/store-fixture.js';
 import { testEnvironment } from '../rpc/server.js';
@@ -84,7 +84,7 @@ export async function setBytes(client: TestClient, pages: Readonly<Record<string
 
 /** A call of a stub of the store, which the test ends. */
 export interface StoreCall {
-  readonly method: 'get' | 'set' | 'exists' | 'getCopyWithin' | 'delete' | 'clear';
+  readonly method: 'get' | 'set' | 'exists' | 'getCopyWithin' | 'delete' | 'clear' | 'prefetch';
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   readonly signal: AbortSignal | undefined;
@@ -120,7 +120,7 @@ export class HeldStore {
           else signal?.addEventListener('abort', onAbort, { once: true });
         });
       };
-    const methods = ['get', 'set', 'exists', 'getCopyWithin', 'delete', 'clear'] as const;
+    const methods = ['get', 'set', 'exists', 'getCopyWithin', 'delete', 'clear', 'prefetch'] as const;
     return Object.fromEntries(methods.map((method) => [method, take(method)])) as unknown as PageStore;
   }
 
@@ -146,6 +146,7 @@ export async function startServer(
   const pauses = new PauseWatch(env.clock);
   const follow = events ?? noEvents;
   const encoder = new KeyEncoder({ tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
+  const care = { prefetching: store.pages, pins: { end() {} } } as unknown as PageCare;
   const server = await ClientServer.listen(
     { path: join(folder(t), 'node.sock'), mode: 0o600, limits },
     {
@@ -156,7 +157,7 @@ export async function startServer(
       packageVersion: '0',
       ownTag: '',
       namespaceOf: () =>
-        new ClientNamespace(new StoredPages(store.pages, encoder), {
+        new ClientNamespace(new StoredPages(store.pages, encoder, care), {
           holdersOf: async (keys) => keys.map(() => []),
           follow,
         }),

@@ -61,6 +61,9 @@ CAN_READ_STAGED: Final = 1024
 CAN_TAKE_INSTANTS: Final = 2048
 CAN_TELL_SESSIONS: Final = 4096
 
+#: Pages that are wanted later than in so many milliseconds are not waited for by the node.
+PREFETCH_LEAD_MS: Final = 10_000
+
 EVENTS_NOTHING: Final = 0
 EVENTS_RESET: Final = 1
 EVENTS_LISTED: Final = 2
