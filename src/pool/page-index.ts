@@ -24,6 +24,11 @@ export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> 
   readonly spaceMinBytes?: number;
   /** Called with the slot of a findable page that is leaving or has just left, before the index changes further. */
   readonly onFreed?: (slot: number) => void;
+  /**
+   * Called with a readable page that was just evicted for a new one, before `onFreed`. Its bytes are still in place
+   * until the call returns. It must not throw, and must not change the index.
+   */
+  readonly onEvicted?: ((key: string, page: Omit<PublishedPage, 'offset'>) => void) | undefined;
 }
 
 /** Keys of one slice of a walk through all pages. */
@@ -50,6 +55,7 @@ export class PageIndex {
   readonly #holds = new Map<string, number>();
   readonly #spaceMinBytes: number;
   readonly #onFreed: (slot: number) => void;
+  readonly #onEvicted: PageIndexOptions['onEvicted'];
   readonly #present: () => number;
   readonly #local = new LocalPages();
   #finalStats: PoolAllocatorStats | undefined;
@@ -59,6 +65,7 @@ export class PageIndex {
     present = () => 0,
     spaceMinBytes = 0,
     onFreed = () => {},
+    onEvicted,
     tenants,
     ...options
   }: PageIndexOptions) {
@@ -69,6 +76,7 @@ export class PageIndex {
     this.#present = present;
     this.#spaceMinBytes = spaceMinBytes;
     this.#onFreed = onFreed;
+    this.#onEvicted = onEvicted;
   }
 
   /** Number of pages whose bytes are here, including expired and hidden ones. */
@@ -368,7 +376,7 @@ export class PageIndex {
     this.#freeing(isExpiring ? this.#allocator.peekBatch(keys).slots : run.map(({ here }) => here?.slot ?? -1));
     const nowMs = this.#nowMs();
     const { offsets, slots, evicted, evictedSlots } = this.#allocator.publishBatch(keys, lengths, nowMs, part);
-    this.#freeing(evictedSlots);
+    this.#freeEvicted(evicted, evictedSlots);
     const placed: Vacancy[] = [];
     const lost: string[] = [];
     run.forEach(({ key, here }, j) => {
@@ -413,6 +421,23 @@ export class PageIndex {
   /** The present, for comparison with expiries; 0 while no page has an expiry. */
   #expiryTime(): number {
     return this.#local.expiring.size === 0 ? 0 : this.#present();
+  }
+
+  #freeEvicted(keys: readonly string[], slots: Uint32Array): void {
+    const onEvicted = this.#onEvicted;
+    if (onEvicted === undefined) {
+      this.#freeing(slots);
+      return;
+    }
+    const now = this.#expiryTime();
+    // A slot that occurs twice had the page of its first key; the second key never had bytes there.
+    keys.forEach((key, i) => {
+      const slot = slots[i] as number;
+      if (this.#local.isIn(slot, READABLE) && !isExpired(this.#local.expiring.expiresOf(slot), now)) {
+        onEvicted(key, this.#pageAt(slot, 0));
+      }
+      this.#freeing([slot]);
+    });
   }
 
   #freeing(slots: ArrayLike<number>): void {

@@ -1,4 +1,5 @@
 import type { RequestHint } from '../../core/index.js';
+import type { PublishedPage } from '../../pool/published-pool.js';
 
 /** Follows what happens to the pages of a node; each method receives one kind of event. */
 export interface PageFollower {
@@ -12,6 +13,11 @@ export interface PageFollower {
   readHere?(keys: readonly string[]): void;
   /** This node has read pages from another node, in this order. */
   readRemotely?(nodeId: string, keys: readonly string[], hint: RequestHint): void;
+  /**
+   * The pool evicts a page, whose bytes are valid until the call returns. The pool must not be called, and nothing may
+   * be thrown.
+   */
+  leaving?(key: string, page: PublishedPage, views: readonly Uint8Array[]): void;
   /** The pool or the disk has dropped pages on its own, or dropped a damaged page. */
   evicted?(keys: readonly string[]): void;
   /** Pages may have left the pool. */
@@ -52,6 +58,10 @@ export class PageFeed implements PageFollower {
 
   readRemotely(nodeId: string, keys: readonly string[], hint: RequestHint): void {
     for (const follower of this.#followers) follower.readRemotely?.(nodeId, keys, hint);
+  }
+
+  leaving(key: string, page: PublishedPage, views: readonly Uint8Array[]): void {
+    for (const follower of this.#followers) follower.leaving?.(key, page, views);
   }
 
   /** Pages that the pool or the disk has dropped may also have left the pool. */

@@ -1,0 +1,120 @@
+import { assertAtMost } from '../../base/assert.js';
+import { DISK_CLEARS_MAX_COUNT, DISK_NEVER_MIN_KEYS } from '../../base/limits.js';
+import type { DiskStore } from '../../disk/disk-store.js';
+import type { PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import type { Cleared } from '../call/key-steps.js';
+
+/** The part of a disk store that pages need when they leave the pool. */
+type LeftPages = Pick<DiskStore, 'fits' | 'hasBatch' | 'hasRoomFor' | 'putPage' | 'skipped'>;
+
+/** The part of a pool that is needed to know which pages are in it. */
+type LeftPool = Pick<PublishedPool, 'hasBatch' | 'size'>;
+
+/**
+ * Writes pages to disk when the pool evicts them, unless a caller has said that they are never asked for again. Pages
+ * that leave the pool for other reasons are not written, nor are copies of other nodes' pages.
+ *
+ * The bytes are copied before the pool reuses their range, so nothing waits for the disk. The copies take no more memory
+ * than the disk's queue may have bytes; a page for which the queue has no room is not written.
+ */
+export class LeavingPages {
+  readonly #disk: LeftPages;
+  readonly #pool: LeftPool;
+  readonly #onWritten: (key: string) => void;
+  /** Keys of pages of the pool that are never asked for again, as far as callers know. */
+  readonly #never = new Set<string>();
+  /** The latest clears. A page from before one of them may be in the pool until the clear has come to it. */
+  readonly #clears: Cleared[] = [];
+  /** Version below which no page is written, because clears that named its keys were forgotten. */
+  #voidBelow = 0;
+  #isClosed = false;
+
+  /** `onWritten` is called with a page that is on disk now and no longer in the pool. */
+  constructor(disk: LeftPages, pool: LeftPool, onWritten: (key: string) => void) {
+    this.#disk = disk;
+    this.#pool = pool;
+    this.#onWritten = onWritten;
+  }
+
+  /** Called when the pool evicts a page whose bytes are still in `views`. Never throws. */
+  leaving(key: string, page: PublishedPage, views: readonly Uint8Array[]): void {
+    const disk = this.#disk;
+    if (this.#isClosed || !this.isWorth(key, page) || disk.hasBatch([key])[0] === 1) return;
+    const bytes = disk.fits(page.length) && disk.hasRoomFor(page.length) ? copyOf(views, page.length) : undefined;
+    if (bytes === undefined) {
+      disk.skipped(1);
+      return;
+    }
+    const { length, checksum, version, kind, expires, setBy } = page;
+    const written = (): void => {
+      const isInPool = this.#pool.hasBatch([key])[0] === 1;
+      if (!this.#isClosed && !isInPool && disk.hasBatch([key])[0] === 1) this.#onWritten(key);
+    };
+    disk.putPage(key, { views: [bytes], length }, checksum, written, { version, kind, expires, setBy });
+  }
+
+  /** Afterwards nothing here touches the pool. */
+  close(): void {
+    this.#isClosed = true;
+  }
+
+  /** Whether a page of the pool is to be written when it leaves. */
+  isWorth(key: string, { setBy, version }: Pick<PublishedPage, 'setBy' | 'version'>): boolean {
+    if (setBy !== 0 || this.#never.has(key) || version < this.#voidBelow) return false;
+    return !this.#clears.some(({ voidBelow, isCleared }) => version < voidBelow && isCleared(key));
+  }
+
+  /** Notes when pages will be asked for, in milliseconds; Infinity: never. */
+  expect(keys: readonly string[], inMs: number): void {
+    if (inMs !== Number.POSITIVE_INFINITY) {
+      this.asked(keys);
+      return;
+    }
+    const isHere = this.#pool.hasBatch(keys);
+    for (const [i, key] of keys.entries()) if (isHere[i] === 1) this.#never.add(key);
+    if (this.#never.size > this.#maxKeys) this.#forgetGone();
+  }
+
+  /** Called with pages that were asked for or set after all, or have left the pool. */
+  asked(keys: readonly string[]): void {
+    if (this.#never.size > 0) for (const key of keys) this.#never.delete(key);
+  }
+
+  /** Called when pages are cleared. */
+  cleared(cleared: Cleared): void {
+    this.#clears.push(cleared);
+    if (this.#clears.length <= DISK_CLEARS_MAX_COUNT) return;
+    this.#voidBelow = Math.max(this.#voidBelow, this.#clears.shift()?.voidBelow ?? 0);
+  }
+
+  get #maxKeys(): number {
+    return Math.max(DISK_NEVER_MIN_KEYS, 2 * this.#pool.size);
+  }
+
+  #forgetGone(): void {
+    const keys = [...this.#never];
+    const isHere = this.#pool.hasBatch(keys);
+    for (const [i, key] of keys.entries()) if (isHere[i] === 0) this.#never.delete(key);
+  }
+
+  /** Throws `InvariantError` unless what is remembered is within its limits. */
+  verify(): void {
+    assertAtMost('leaving pages: clears', this.#clears.length, DISK_CLEARS_MAX_COUNT);
+  }
+}
+
+/** A copy of the bytes; undefined if there is no memory for it. */
+function copyOf(views: readonly Uint8Array[], length: number): Uint8Array | undefined {
+  try {
+    // Other threads copy these bytes to the disk.
+    const bytes = new Uint8Array(new SharedArrayBuffer(length));
+    let at = 0;
+    for (const view of views) {
+      bytes.set(view, at);
+      at += view.length;
+    }
+    return bytes;
+  } catch {
+    return undefined;
+  }
+}
