@@ -322,7 +322,7 @@ function publishedPoolOf(
     keepsCopies: config.role === 'storage',
     copyThreads,
     onEvict: (keys) => feed.evicted(keys),
-    onLeaving: disk === null || config.diskWrite !== 'evicted' ? undefined : (...told) => feed.leaving(...told),
+    onLeaving: disk === null || config.diskWrite !== 'evicted' ? undefined : (page) => feed.leaving(page),
   });
   reportTenants('pool', tenants.names, () => pool.tenantStats(), env.metrics);
   return pool;

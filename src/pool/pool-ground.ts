@@ -6,6 +6,7 @@ import type { HostRegion } from '../memory/host-region.js';
 import { STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
 import { KeptPages } from './kept-pages.js';
+import type { PageBytes } from './page-batch.js';
 import { PageIndex, type PageIndexOptions, type PageOrigin, type PublishedPage } from './page-index.js';
 import { PageLeases } from './page-leases.js';
 import { PageStamps } from './page-stamps.js';
@@ -78,6 +79,11 @@ export class PoolGround {
     this.kept?.filled(key, { ...page, ...origin });
   }
 
+  /** Reports a page that was evicted at once, for a later page of its own batch: its bytes were never here. */
+  leavesAtOnce(key: string, bytes: PageBytes, origin: PageOrigin): void {
+    this.#onLeaving?.({ ...origin, key, bytes, checksum: undefined });
+  }
+
   /** Reports pages that have left the pool without a request to remove them. */
   tellGone(keys: ReadonlySet<string>): void {
     if (keys.size > 0) this.#onEvict([...keys]);
@@ -86,8 +92,9 @@ export class PoolGround {
   /** Reports an evicted page whose bytes and stamp are still in place. */
   #leaving(key: string, page: Omit<PublishedPage, 'offset'>): void {
     const offset = this.stamps?.offsetOf(page.slot, page.length) ?? 0;
-    const whole = { ...page, offset };
-    this.#onLeaving?.(key, whole, this.viewsOf(whole));
+    const bytes = { views: this.viewsOf({ ...page, offset }), length: page.length };
+    const { checksum, version, kind, expires, setBy } = page;
+    this.#onLeaving?.({ key, bytes, checksum, version, kind, expires, setBy });
   }
 
   #freed(slot: number): void {

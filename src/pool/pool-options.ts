@@ -3,7 +3,8 @@ import type { RandomSource } from '../base/environment/random.js';
 import type { EvictionPolicy } from '../core/index.js';
 import type { CopyThreads } from './copy-threads.js';
 import type { PageRecords } from './kept/page-records.js';
-import type { PageIndexOptions, PublishedPage } from './page-index.js';
+import type { LeavingPage } from './page-batch.js';
+import type { PageIndexOptions } from './page-index.js';
 import type { NamespaceTenants } from './tenants/namespace-tenants.js';
 
 /** Options of a `PublishedPool`, apart from its memory. */
@@ -11,10 +12,10 @@ export interface PublishedPoolOptions {
   /** Called with the keys of pages that have left the pool without a request to remove them. */
   readonly onEvict?: (keys: string[]) => void;
   /**
-   * @internal Called with each readable page that is evicted for a new one, and its bytes: valid until the call
-   * returns. It must not throw, and must not call the pool. Needs `stamps`.
+   * @internal Called with each readable page that is evicted for a new one. It must not throw, and must not call the
+   * pool. Needs `stamps`.
    */
-  readonly onLeaving?: ((key: string, page: PublishedPage, views: readonly Uint8Array[]) => void) | undefined;
+  readonly onLeaving?: ((page: LeavingPage) => void) | undefined;
   readonly policy?: EvictionPolicy;
   /** @internal Default: all pages are of one tenant. */
   readonly tenants?: NamespaceTenants | undefined;

@@ -63,13 +63,12 @@ for (const diskWrite of PLACEMENT_DISK_WRITES) {
         }
         for (let start = hits; start < hashIds.length; start += 16) {
           const batch = hashIds.slice(start, start + 16);
-          const before = new Set(pool.keys);
           const gone: number[] = [];
           for (const key of batch) {
             const isHere = pool.keys.has(key);
             if (isHere) pool.touch(key);
             const left = isHere ? undefined : pool.add(key);
-            if (left !== undefined && before.has(left)) gone.push(left);
+            if (left !== undefined) gone.push(left);
           }
           for (const key of diskWrite === 'wait' ? batch : gone.filter((key) => !pool.keys.has(key))) write(key);
           for (const key of batch) disk.touch(key);

@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { DISK_CLEARS_MAX_COUNT, DISK_NEVER_MIN_KEYS } from '../../src/base/limits.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { crc32 } from '../../src/memory/checksum.js';
-import type { PublishedPage } from '../../src/pool/published-pool.js';
+import type { LeavingPage } from '../../src/pool/page-batch.js';
 import { LeavingPages } from '../../src/store/disk/leaving-pages.js';
 import { silentEnv } from '../_support/disk/kill-support.js';
 import { temporaryFolder } from '../_support/disk/mounts.js';
@@ -24,13 +24,13 @@ async function setUp(t: ExecutionContext, queueMaxBytes = 2 ** 20) {
   };
   const pages = new LeavingPages(disk, pool, (key) => written.push(key));
   t.teardown(() => pages.close());
-  const leave = (i: number, given: Partial<PublishedPage> = {}): void => {
-    const bytes = content(i, PAGE);
-    const place = { offset: 0, slot: 0, state: 'live', alreadyPresent: true } as const;
-    const about = { length: PAGE, checksum: crc32(bytes, 0), version: 5, kind: 'named', expires: 0, setBy: 0 } as const;
-    pages.leaving(`k${i}`, { ...place, ...about, ...given }, [bytes.subarray(0, 100), bytes.subarray(100)]);
+  const leave = (i: number, given: Partial<LeavingPage> = {}, isIntact = () => true): void => {
+    const all = content(i, PAGE);
+    const bytes = { views: [all.subarray(0, 100), all.subarray(100)], length: PAGE, isIntact };
+    const about = { checksum: crc32(all, 0), version: 5, kind: 'named', expires: 0, setBy: 0 } as const;
+    pages.leaving({ key: `k${i}`, bytes, ...about, ...given });
     // The range belongs to another page now.
-    bytes.fill(0);
+    all.fill(0);
   };
   const found = async (i: number): Promise<boolean> => {
     const bytes = await disk.get(`k${i}`);
@@ -119,5 +119,24 @@ test('leaving pages: nothing is written after the end', async (t) => {
   pages.close();
   leave(1);
   await disk.flush();
+  t.false(await found(1));
+});
+
+test('leaving pages: a page without a checksum gets one; memory that was freed is not written', async (t) => {
+  const { disk, leave, found } = await setUp(t);
+  leave(1, { checksum: undefined });
+  leave(2, { checksum: undefined }, () => false);
+  await disk.flush();
+  t.deepEqual(await Promise.all([1, 2].map(found)), [true, false]);
+});
+
+test('leaving pages: what the disk has under the key stays for the call that overwrites it', async (t) => {
+  const { disk, leave, found } = await setUp(t);
+  disk.put('k1', content(7, PAGE));
+  await disk.flush();
+  leave(1);
+  await disk.flush();
+  t.deepEqual(await disk.get('k1'), content(7, PAGE));
+  disk.removeOther('k1', { length: PAGE, checksum: crc32(content(1, PAGE), 0) });
   t.false(await found(1));
 });

@@ -36,10 +36,10 @@ export class PlacementDisk {
   }
 
   /** Called with the pages of a call that sets them, in order, and with those that have left the pool for them. */
-  set(keys: readonly string[], evicted: readonly string[], nowMs: number): void {
+  set(keys: readonly string[], evicted: ReadonlySet<string>, nowMs: number): void {
     for (const key of keys) this.#never.delete(key);
     const isWritten = this.#settings.diskWrite === 'wait';
-    const leaving = isWritten ? [] : evicted.filter((key) => !this.#never.has(key));
+    const leaving = isWritten ? [] : [...evicted].filter((key) => !this.#never.has(key));
     this.#write(leaving, nowMs);
     for (const key of evicted) this.#never.delete(key);
     if (isWritten) this.#write(keys, nowMs);

@@ -213,8 +213,7 @@ export class PlacementSimulation {
     const counts = this.#series.at(this.#nowMs);
     for (const batch of this.#batches(keys)) {
       const { placed, evicted, evictions, refused } = pool.set(batch, { hint, nowMs: this.#nowMs });
-      const left = [...evicted].filter((key) => this.#owners.get(key) === node);
-      for (const key of left) this.#owners.delete(key);
+      for (const key of evicted) if (this.#owners.get(key) === node) this.#owners.delete(key);
       const duplicates: string[] = [];
       for (const key of placed) {
         const owner = this.#owners.get(key) ?? node;
@@ -223,7 +222,7 @@ export class PlacementSimulation {
       }
       if (duplicates.length > 0) pool.drop(duplicates, this.#nowMs);
       const before = this.#disk?.written ?? 0;
-      this.#disk?.set(batch, left, this.#nowMs);
+      this.#disk?.set(batch, evicted, this.#nowMs);
       counts.diskWrites += (this.#disk?.written ?? 0) - before;
       counts.pagesSet += batch.length - refused;
       counts.refused += refused;

@@ -10,7 +10,7 @@ import {
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
 import type { RequestOptions } from '../../core/index.js';
 import type { DiskInfo, DiskReadOptions, DiskStore } from '../../disk/disk-store.js';
-import type { PageBytes } from '../../pool/page-batch.js';
+import type { LeavingPage, PageBytes } from '../../pool/page-batch.js';
 import type { LocalRead, PageLease, PagesOf, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { PageLimits } from '../../pool/tenants/page-limits.js';
 import { type Cleared, indicesWhere } from '../call/key-steps.js';
@@ -320,8 +320,8 @@ export class DiskTier implements Backlog, PageFollower {
   }
 
   /** Called when the pool evicts a page, whose bytes are valid until the call returns. */
-  leaving(key: string, page: PublishedPage, views: readonly Uint8Array[]): void {
-    this.#leaving?.leaving(key, page, views);
+  leaving(page: LeavingPage): void {
+    this.#leaving?.leaving(page);
   }
 
   set(keys: readonly string[]): void {

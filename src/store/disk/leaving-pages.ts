@@ -1,7 +1,9 @@
 import { assertAtMost } from '../../base/assert.js';
 import { DISK_CLEARS_MAX_COUNT, DISK_NEVER_MIN_KEYS } from '../../base/limits.js';
 import type { DiskStore } from '../../disk/disk-store.js';
-import type { PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import { crc32 } from '../../memory/checksum.js';
+import type { LeavingPage, PageBytes } from '../../pool/page-batch.js';
+import type { PageOrigin, PublishedPool } from '../../pool/published-pool.js';
 import type { Cleared } from '../call/key-steps.js';
 
 /** The part of a disk store that pages need when they leave the pool. */
@@ -14,7 +16,7 @@ type LeftPool = Pick<PublishedPool, 'hasBatch' | 'size'>;
  * Writes pages to disk when the pool evicts them, unless a caller has said that they are never asked for again. Pages
  * that leave the pool for other reasons are not written, nor are copies of other nodes' pages.
  *
- * The bytes are copied before the pool reuses their range, so nothing waits for the disk. The copies take no more memory
+ * The bytes are copied before the pool reuses their range, so no call waits for the disk. The copies take no more memory
  * than the disk's queue may have bytes; a page for which the queue has no room is not written.
  */
 export class LeavingPages {
@@ -36,21 +38,22 @@ export class LeavingPages {
     this.#onWritten = onWritten;
   }
 
-  /** Called when the pool evicts a page whose bytes are still in `views`. Never throws. */
-  leaving(key: string, page: PublishedPage, views: readonly Uint8Array[]): void {
+  /** Called when the pool evicts a page. Never throws. */
+  leaving({ key, bytes, checksum, ...origin }: LeavingPage): void {
     const disk = this.#disk;
-    if (this.#isClosed || !this.isWorth(key, page) || disk.hasBatch([key])[0] === 1) return;
-    const bytes = disk.fits(page.length) && disk.hasRoomFor(page.length) ? copyOf(views, page.length) : undefined;
-    if (bytes === undefined) {
+    // What the disk has under the key is the same page, or is removed by the call that has set this one.
+    if (this.#isClosed || !this.isWorth(key, origin) || disk.hasBatch([key])[0] === 1) return;
+    const { length } = bytes;
+    const copy = disk.fits(length) && disk.hasRoomFor(length) ? copyOf(bytes) : undefined;
+    if (copy === undefined) {
       disk.skipped(1);
       return;
     }
-    const { length, checksum, version, kind, expires, setBy } = page;
     const written = (): void => {
-      const isInPool = this.#pool.hasBatch([key])[0] === 1;
-      if (!this.#isClosed && !isInPool && disk.hasBatch([key])[0] === 1) this.#onWritten(key);
+      const isInPool = this.#isClosed || this.#pool.hasBatch([key])[0] === 1;
+      if (!isInPool && disk.hasBatch([key])[0] === 1) this.#onWritten(key);
     };
-    disk.putPage(key, { views: [bytes], length }, checksum, written, { version, kind, expires, setBy });
+    disk.putPage(key, { views: [copy], length }, checksum ?? crc32(copy, 0), written, origin);
   }
 
   /** Afterwards nothing here touches the pool. */
@@ -59,7 +62,7 @@ export class LeavingPages {
   }
 
   /** Whether a page of the pool is to be written when it leaves. */
-  isWorth(key: string, { setBy, version }: Pick<PublishedPage, 'setBy' | 'version'>): boolean {
+  isWorth(key: string, { setBy, version }: Pick<PageOrigin, 'setBy' | 'version'>): boolean {
     if (setBy !== 0 || this.#never.has(key) || version < this.#voidBelow) return false;
     return !this.#clears.some(({ voidBelow, isCleared }) => version < voidBelow && isCleared(key));
   }
@@ -103,8 +106,8 @@ export class LeavingPages {
   }
 }
 
-/** A copy of the bytes; undefined if there is no memory for it. */
-function copyOf(views: readonly Uint8Array[], length: number): Uint8Array | undefined {
+/** A copy of the bytes; undefined if there is no memory for it, or the bytes were freed meanwhile. */
+function copyOf({ views, length, isIntact }: PageBytes): Uint8Array | undefined {
   try {
     // Other threads copy these bytes to the disk.
     const bytes = new Uint8Array(new SharedArrayBuffer(length));
@@ -113,7 +116,7 @@ function copyOf(views: readonly Uint8Array[], length: number): Uint8Array | unde
       bytes.set(view, at);
       at += view.length;
     }
-    return bytes;
+    return isIntact?.() === false ? undefined : bytes;
   } catch {
     return undefined;
   }
