@@ -6,7 +6,15 @@ import type { PoolAllocatorOptions, PoolAllocatorStats, PublishRequest, RequestO
 import { PageStates } from './page-states.js';
 import { ANY_STATE, FILLED, LocalPages, READABLE } from './slots/local-pages.js';
 import { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
-import type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
+import {
+  keysOfRun,
+  type Placement,
+  type PublishedPage,
+  type RestoredPage,
+  type Run,
+  type Vacancy,
+  type Wish,
+} from './slots/placement.js';
 import { IndexTenants } from './tenants/index-tenants.js';
 import type { TierTenants } from './tenants/namespace-tenants.js';
 import { TenantAllocator } from './tenants/tenant-allocator.js';
@@ -24,10 +32,7 @@ export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> 
   readonly spaceMinBytes?: number;
   /** Called with the slot of a findable page that is leaving or has just left, before the index changes further. */
   readonly onFreed?: (slot: number) => void;
-  /**
-   * Called with a readable page that was just evicted for a new one, before `onFreed`. Its bytes are still in place
-   * until the call returns. It must not throw, and must not change the index.
-   */
+  /** Called with a readable page, still in place, that goes for a new one. Must not throw or change the index. */
   readonly onEvicted?: ((key: string, page: Omit<PublishedPage, 'offset'>) => void) | undefined;
 }
 
@@ -423,19 +428,13 @@ export class PageIndex {
     return this.#local.expiring.size === 0 ? 0 : this.#present();
   }
 
+  /** Frees slots one by one: of two keys with one slot, only the first has had its bytes there. */
   #freeEvicted(keys: readonly string[], slots: Uint32Array): void {
-    const onEvicted = this.#onEvicted;
-    if (onEvicted === undefined) {
-      this.#freeing(slots);
-      return;
-    }
     const now = this.#expiryTime();
-    // A slot that occurs twice had the page of its first key; the second key never had bytes there.
     keys.forEach((key, i) => {
       const slot = slots[i] as number;
-      if (this.#local.isIn(slot, READABLE) && !isExpired(this.#local.expiring.expiresOf(slot), now)) {
-        onEvicted(key, this.#pageAt(slot, 0));
-      }
+      const isHere = this.#local.isIn(slot, READABLE) && !isExpired(this.#local.expiring.expiresOf(slot), now);
+      if (isHere) this.#onEvicted?.(key, this.#pageAt(slot, 0));
       this.#freeing([slot]);
     });
   }
@@ -496,17 +495,4 @@ export class PageIndex {
     const held = this.#allocator.hasBatch([...this.#holds.keys()]).reduce((sum, flag) => sum + flag, 0);
     assertEqual('page index: pages that are here and held', this.#allocator.stats().pinned, held);
   }
-}
-
-/** A run of wishes with one intent and one request (`end` excluded), and the request for the allocator. */
-interface Run {
-  readonly start: number;
-  readonly end: number;
-  readonly part: PublishRequest;
-  readonly keys: Keys;
-}
-
-function keysOfRun(wishes: readonly Wish[], batch: KeyBatch | undefined, start: number, end: number): Keys {
-  if (batch === undefined) return wishes.slice(start, end).map(({ key }) => key);
-  return batch.pick(Array.from({ length: end - start }, (_, i) => start + i));
 }

@@ -30,6 +30,8 @@ export class LeavingPages {
   /** Version below which no page is written, because clears that named its keys were forgotten. */
   #voidBelow = 0;
   #isClosed = false;
+  /** Memory of former copies, all of one length: no more than were waiting at one time. */
+  readonly #spare: Uint8Array[] = [];
 
   /** `onWritten` is called with a page that is on disk now and no longer in the pool. */
   constructor(disk: LeftPages, pool: LeftPool, onWritten: (key: string) => void) {
@@ -44,12 +46,13 @@ export class LeavingPages {
     // What the disk has under the key is the same page, or is removed by the call that has set this one.
     if (this.#isClosed || !this.isWorth(key, origin) || disk.hasBatch([key])[0] === 1) return;
     const { length } = bytes;
-    const copy = disk.fits(length) && disk.hasRoomFor(length) ? copyOf(bytes) : undefined;
+    const copy = disk.fits(length) && disk.hasRoomFor(length) ? this.#copyOf(bytes) : undefined;
     if (copy === undefined) {
       disk.skipped(1);
       return;
     }
     const written = (): void => {
+      this.#keep(copy);
       const isInPool = this.#isClosed || this.#pool.hasBatch([key])[0] === 1;
       if (!isInPool && disk.hasBatch([key])[0] === 1) this.#onWritten(key);
     };
@@ -59,6 +62,7 @@ export class LeavingPages {
   /** Afterwards nothing here touches the pool. */
   close(): void {
     this.#isClosed = true;
+    this.#spare.length = 0;
   }
 
   /** Whether a page of the pool is to be written when it leaves. */
@@ -90,6 +94,29 @@ export class LeavingPages {
     this.#voidBelow = Math.max(this.#voidBelow, this.#clears.shift()?.voidBelow ?? 0);
   }
 
+  /** A copy of the bytes; undefined if there is no memory for it, or the bytes were freed meanwhile. */
+  #copyOf({ views, length, isIntact }: PageBytes): Uint8Array | undefined {
+    try {
+      if (this.#spare[0]?.length !== length) this.#spare.length = 0;
+      // Other threads copy these bytes to the disk.
+      const copy = this.#spare.pop() ?? new Uint8Array(new SharedArrayBuffer(length));
+      let at = 0;
+      for (const view of views) {
+        copy.set(view, at);
+        at += view.length;
+      }
+      return isIntact?.() === false ? undefined : copy;
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Keeps memory of a copy for the next one, because the first use of new memory takes longer than the copy. */
+  #keep(copy: Uint8Array): void {
+    if (this.#isClosed) this.#spare.length = 0;
+    else if ((this.#spare[0] ?? copy).length === copy.length) this.#spare.push(copy);
+  }
+
   get #maxKeys(): number {
     return Math.max(DISK_NEVER_MIN_KEYS, 2 * this.#pool.size);
   }
@@ -103,21 +130,5 @@ export class LeavingPages {
   /** Throws `InvariantError` unless what is remembered is within its limits. */
   verify(): void {
     assertAtMost('leaving pages: clears', this.#clears.length, DISK_CLEARS_MAX_COUNT);
-  }
-}
-
-/** A copy of the bytes; undefined if there is no memory for it, or the bytes were freed meanwhile. */
-function copyOf({ views, length, isIntact }: PageBytes): Uint8Array | undefined {
-  try {
-    // Other threads copy these bytes to the disk.
-    const bytes = new Uint8Array(new SharedArrayBuffer(length));
-    let at = 0;
-    for (const view of views) {
-      bytes.set(view, at);
-      at += view.length;
-    }
-    return isIntact?.() === false ? undefined : bytes;
-  } catch {
-    return undefined;
   }
 }
