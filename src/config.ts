@@ -65,8 +65,8 @@ export {
 export const DEFAULT_EVICTION_POLICY: EvictionPolicy = 'lru';
 
 /** What `disk_write` may be. */
-export const DISK_WRITE_MODES = ['wait', 'skip'] as const;
-/** One of {@link DISK_WRITE_MODES}: what setting pages does when the disk is behind. */
+export const DISK_WRITE_MODES = ['wait', 'skip', 'evicted'] as const;
+/** One of {@link DISK_WRITE_MODES}: when pages are written to disk, and what setting them does when it is behind. */
 export type DiskWriteMode = (typeof DISK_WRITE_MODES)[number];
 
 /** What `role` may be. */

@@ -40,6 +40,10 @@ export const DISK_WRITE_SLICE_FRACTION = 1 / 4;
 export const DISK_WRITE_WAIT_MAX_MS = 30_000;
 /** A disk that has completed no pending write for this long is not waited for until it completes one. */
 export const DISK_STALL_MS = 5_000;
+/** With `disk_write: evicted`, clears whose keys are remembered; after that, older pages are not written at all. */
+export const DISK_CLEARS_MAX_COUNT = 16;
+/** With `disk_write: evicted`, keys that are never asked for again from which on those without a page are forgotten. */
+export const DISK_NEVER_MIN_KEYS = 1024;
 /** Pause before a page without room in the pool is tried again; it doubles from the minimum to the maximum. */
 export const DISK_WRITE_RETRY_MIN_MS = 5;
 export const DISK_WRITE_RETRY_MAX_MS = 100;

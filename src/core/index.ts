@@ -17,8 +17,10 @@ export {
 } from './placement/placement.js';
 export { PlacementBounds } from './placement/placement-bounds.js';
 export {
+  PLACEMENT_DISK_WRITES,
   PLACEMENT_POLICIES,
   PLACEMENT_ROUTINGS,
+  type PlacementDiskWrite,
   type PlacementOptions,
   type PlacementRouting,
   type PlacementSettings,

@@ -177,14 +177,13 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
   const settling = settlingOf(foundation, tiers, pool);
   const limits = new PageLimits(pool, tenants);
   const { clock, log } = env;
-  const whenBehind = config.diskWrite;
+  const writes = config.diskWrite;
   const ground: StoreGround = {
     cluster: runtime,
     directory: runtime.directory,
     transport: runtime.transport,
     versions: runtime.versions,
-    disk:
-      disk === null ? undefined : new DiskTier({ disk, pool, limits, whenBehind, feed, clock, metrics: env.metrics }),
+    disk: disk === null ? undefined : new DiskTier({ disk, pool, limits, writes, feed, clock, metrics: env.metrics }),
     ...{ pool, limits, pins, settling, feed, config, clock, log, metrics },
     droppedMaxKeys: env.simulated?.droppedMaxKeys,
   };
@@ -281,7 +280,7 @@ export async function closeNode(node: Foundation & Tiers & Store & { readonly do
 }
 
 /** The store's answers to requests of other nodes. */
-function answersOf({ pool, pages, held, leaving }: Store, reporting: NodeReporting): StorePart {
+function answersOf({ pages, held, leaving, sessions }: Store, reporting: NodeReporting): StorePart {
   const { statements } = pages;
   return {
     pages: statements,
@@ -291,7 +290,7 @@ function answersOf({ pool, pages, held, leaving }: Store, reporting: NodeReporti
         for (const { keys, hint } of reads) pages.touch(keys, hint);
       },
       expect(expected) {
-        for (const { keys, inMs } of expected) pool.expectBatch(keys, inMs);
+        for (const each of expected) sessions.expectHere(each);
       },
       restate: (keys) => statements.restate(keys),
     },
@@ -323,6 +322,7 @@ function publishedPoolOf(
     keepsCopies: config.role === 'storage',
     copyThreads,
     onEvict: (keys) => feed.evicted(keys),
+    onLeaving: disk === null || config.diskWrite !== 'evicted' ? undefined : (page) => feed.leaving(page),
   });
   reportTenants('pool', tenants.names, () => pool.tenantStats(), env.metrics);
   return pool;

@@ -17,6 +17,14 @@ export interface PageBytes {
   readonly isIntact?: (() => boolean) | undefined;
 }
 
+/** A page that is evicted for a new one. Its bytes are valid until control returns to the pool. */
+export interface LeavingPage extends PageOrigin {
+  readonly key: string;
+  readonly bytes: PageBytes;
+  /** Undefined: the page was evicted at once, for a later page of its own batch, and has no checksum yet. */
+  readonly checksum: number | undefined;
+}
+
 /** Whether the views still have all of the page's bytes; their memory may have been detached meanwhile. */
 export function isWhole({ views, length }: PageBytes): boolean {
   return views.reduce((sum, view) => sum + view.length, 0) === length;

@@ -6,7 +6,15 @@ import type { PoolAllocatorOptions, PoolAllocatorStats, PublishRequest, RequestO
 import { PageStates } from './page-states.js';
 import { ANY_STATE, FILLED, LocalPages, READABLE } from './slots/local-pages.js';
 import { NO_ORIGIN, type PageOrigin } from './slots/page-origin.js';
-import type { Placement, PublishedPage, RestoredPage, Vacancy, Wish } from './slots/placement.js';
+import {
+  keysOfRun,
+  type Placement,
+  type PublishedPage,
+  type RestoredPage,
+  type Run,
+  type Vacancy,
+  type Wish,
+} from './slots/placement.js';
 import { IndexTenants } from './tenants/index-tenants.js';
 import type { TierTenants } from './tenants/namespace-tenants.js';
 import { TenantAllocator } from './tenants/tenant-allocator.js';
@@ -24,6 +32,8 @@ export interface PageIndexOptions extends Omit<PoolAllocatorOptions, 'tenants'> 
   readonly spaceMinBytes?: number;
   /** Called with the slot of a findable page that is leaving or has just left, before the index changes further. */
   readonly onFreed?: (slot: number) => void;
+  /** Called with a readable page, still in place, that goes for a new one. Must not throw or change the index. */
+  readonly onEvicted?: ((key: string, page: Omit<PublishedPage, 'offset'>) => void) | undefined;
 }
 
 /** Keys of one slice of a walk through all pages. */
@@ -50,6 +60,7 @@ export class PageIndex {
   readonly #holds = new Map<string, number>();
   readonly #spaceMinBytes: number;
   readonly #onFreed: (slot: number) => void;
+  readonly #onEvicted: PageIndexOptions['onEvicted'];
   readonly #present: () => number;
   readonly #local = new LocalPages();
   #finalStats: PoolAllocatorStats | undefined;
@@ -59,6 +70,7 @@ export class PageIndex {
     present = () => 0,
     spaceMinBytes = 0,
     onFreed = () => {},
+    onEvicted,
     tenants,
     ...options
   }: PageIndexOptions) {
@@ -69,6 +81,7 @@ export class PageIndex {
     this.#present = present;
     this.#spaceMinBytes = spaceMinBytes;
     this.#onFreed = onFreed;
+    this.#onEvicted = onEvicted;
   }
 
   /** Number of pages whose bytes are here, including expired and hidden ones. */
@@ -368,7 +381,7 @@ export class PageIndex {
     this.#freeing(isExpiring ? this.#allocator.peekBatch(keys).slots : run.map(({ here }) => here?.slot ?? -1));
     const nowMs = this.#nowMs();
     const { offsets, slots, evicted, evictedSlots } = this.#allocator.publishBatch(keys, lengths, nowMs, part);
-    this.#freeing(evictedSlots);
+    this.#freeEvicted(evicted, evictedSlots);
     const placed: Vacancy[] = [];
     const lost: string[] = [];
     run.forEach(({ key, here }, j) => {
@@ -413,6 +426,17 @@ export class PageIndex {
   /** The present, for comparison with expiries; 0 while no page has an expiry. */
   #expiryTime(): number {
     return this.#local.expiring.size === 0 ? 0 : this.#present();
+  }
+
+  /** Frees slots one by one: of two keys with one slot, only the first has had its bytes there. */
+  #freeEvicted(keys: readonly string[], slots: Uint32Array): void {
+    const now = this.#expiryTime();
+    keys.forEach((key, i) => {
+      const slot = slots[i] as number;
+      const isHere = this.#local.isIn(slot, READABLE) && !isExpired(this.#local.expiring.expiresOf(slot), now);
+      if (isHere) this.#onEvicted?.(key, this.#pageAt(slot, 0));
+      this.#freeing([slot]);
+    });
   }
 
   #freeing(slots: ArrayLike<number>): void {
@@ -471,17 +495,4 @@ export class PageIndex {
     const held = this.#allocator.hasBatch([...this.#holds.keys()]).reduce((sum, flag) => sum + flag, 0);
     assertEqual('page index: pages that are here and held', this.#allocator.stats().pinned, held);
   }
-}
-
-/** A run of wishes with one intent and one request (`end` excluded), and the request for the allocator. */
-interface Run {
-  readonly start: number;
-  readonly end: number;
-  readonly part: PublishRequest;
-  readonly keys: Keys;
-}
-
-function keysOfRun(wishes: readonly Wish[], batch: KeyBatch | undefined, start: number, end: number): Keys {
-  if (batch === undefined) return wishes.slice(start, end).map(({ key }) => key);
-  return batch.pick(Array.from({ length: end - start }, (_, i) => start + i));
 }

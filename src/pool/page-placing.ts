@@ -50,6 +50,10 @@ export function placeBatch({ batch, here, sums }: Placing, ground: PoolGround): 
     const page = batch.pages[index] as PageBytes;
     copies.add(page.views, [memory.bytes(offset, page.length)]);
   }
-  for (const index of placement.evictedAtOnce) copies.add((batch.pages[index] as PageBytes).views, null);
+  for (const index of placement.evictedAtOnce) {
+    const page = batch.pages[index] as PageBytes;
+    copies.add(page.views, null);
+    ground.leavesAtOnce(batch.keys[index] as string, page, instead(here[index] ?? null, origin));
+  }
   return { ...placement, origins, copies };
 }

@@ -78,6 +78,13 @@ export class PageStamps {
     return this.#stampAt[slot] === stampOffset(offset, length);
   }
 
+  /** Offset of the page of this length in a slot, which must have a stamp. */
+  offsetOf(slot: number, length: number): number {
+    const at = this.#stampAt[slot] ?? NOWHERE;
+    assert(at !== NOWHERE, () => `page stamps: slot ${slot} has none`);
+    return at - stampOffset(0, length);
+  }
+
   /** Stamp of a slot, which must have one. */
   stampOf(slot: number): number {
     return this.#stamp[slot] ?? NO_STAMP;

@@ -6,7 +6,8 @@ import type { HostRegion } from '../memory/host-region.js';
 import { STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
 import { KeptPages } from './kept-pages.js';
-import { PageIndex, type PageOrigin, type PublishedPage } from './page-index.js';
+import type { PageBytes } from './page-batch.js';
+import { PageIndex, type PageIndexOptions, type PageOrigin, type PublishedPage } from './page-index.js';
 import { PageLeases } from './page-leases.js';
 import { PageStamps } from './page-stamps.js';
 import { indexOptionsOf, type PublishedPoolOptions } from './pool-options.js';
@@ -24,6 +25,7 @@ export class PoolGround {
   readonly clock: Clock;
   readonly capacity: number;
   readonly #onEvict: (keys: string[]) => void;
+  readonly #onLeaving: PublishedPoolOptions['onLeaving'];
   #longestBytes = 0;
 
   /** Takes `capacity` bytes from `baseAddr` on, in one live `HostRegion`. Throws `ArgumentError` if there is none. */
@@ -37,7 +39,9 @@ export class PoolGround {
     this.stamps = stamps && new PageStamps((offset, length) => this.memory.bytes(offset, length), stamps);
     const settings = indexOptionsOf(options, { capacityBytes: capacity, segmentBytes: this.memory.segmentBytes });
     const ofStamps = { spaceMinBytes: STAMP_BYTES, onFreed: (slot: number) => this.#freed(slot) };
-    this.index = new PageIndex({ ...settings, ...(stamps && ofStamps) });
+    this.#onLeaving = options.onLeaving;
+    const onEvicted: PageIndexOptions['onEvicted'] = options.onLeaving && ((...told) => this.#leaving(...told));
+    this.index = new PageIndex({ ...settings, ...(stamps && { ...ofStamps, onEvicted }) });
     this.leases = new PageLeases(this.index);
     this.kept = records && this.stamps && new KeptPages(records, this.index, this.stamps, { capacity, keepsCopies });
   }
@@ -75,9 +79,22 @@ export class PoolGround {
     this.kept?.filled(key, { ...page, ...origin });
   }
 
+  /** Reports a page that was evicted at once, for a later page of its own batch: its bytes were never here. */
+  leavesAtOnce(key: string, bytes: PageBytes, origin: PageOrigin): void {
+    this.#onLeaving?.({ ...origin, key, bytes, checksum: undefined });
+  }
+
   /** Reports pages that have left the pool without a request to remove them. */
   tellGone(keys: ReadonlySet<string>): void {
     if (keys.size > 0) this.#onEvict([...keys]);
+  }
+
+  /** Reports an evicted page whose bytes and stamp are still in place. */
+  #leaving(key: string, page: Omit<PublishedPage, 'offset'>): void {
+    const offset = this.stamps?.offsetOf(page.slot, page.length) ?? 0;
+    const bytes = { views: this.viewsOf({ ...page, offset }), length: page.length };
+    const { checksum, version, kind, expires, setBy } = page;
+    this.#onLeaving?.({ key, bytes, checksum, version, kind, expires, setBy });
   }
 
   #freed(slot: number): void {

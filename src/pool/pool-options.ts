@@ -3,6 +3,7 @@ import type { RandomSource } from '../base/environment/random.js';
 import type { EvictionPolicy } from '../core/index.js';
 import type { CopyThreads } from './copy-threads.js';
 import type { PageRecords } from './kept/page-records.js';
+import type { LeavingPage } from './page-batch.js';
 import type { PageIndexOptions } from './page-index.js';
 import type { NamespaceTenants } from './tenants/namespace-tenants.js';
 
@@ -10,6 +11,11 @@ import type { NamespaceTenants } from './tenants/namespace-tenants.js';
 export interface PublishedPoolOptions {
   /** Called with the keys of pages that have left the pool without a request to remove them. */
   readonly onEvict?: (keys: string[]) => void;
+  /**
+   * @internal Called with each readable page that is evicted for a new one. It must not throw, and must not call the
+   * pool. Needs `stamps`.
+   */
+  readonly onLeaving?: ((page: LeavingPage) => void) | undefined;
   readonly policy?: EvictionPolicy;
   /** @internal Default: all pages are of one tenant. */
   readonly tenants?: NamespaceTenants | undefined;

@@ -15,7 +15,8 @@ const EXPORTS = {
     'RdmaError RpcClient RpcServer StoreNamespace createTransport defaultCore hostPages keyEncoderFor loadCore',
   ],
   'meshcache/core': [
-    'ArgumentError ClosedError ConsistentHashRing Core KeyBatch KeyEncoder MeshCacheError NO_NODE PLACEMENT_POLICIES PLACEMENT_ROUTINGS',
+    'ArgumentError ClosedError ConsistentHashRing Core KeyBatch KeyEncoder MeshCacheError NO_NODE PLACEMENT_DISK_WRITES',
+    'PLACEMENT_POLICIES PLACEMENT_ROUTINGS',
     'PlacementBounds PlacementSimulation PoolAllocator defaultCore loadCore',
   ],
   'meshcache/native': ['HAS_RDMA RDMA_STEPS TransferEngine rdmaSupport'],

@@ -22,14 +22,11 @@ const PAGE = 4096;
 
 interface Options extends PublishedPoolOptions {
   readonly poolPages: number;
-  readonly whenBehind?: 'wait' | 'skip';
+  readonly writes?: 'wait' | 'skip';
 }
 
 /** A tier over a real disk whose writes end, for the tier, when the test lets them. */
-async function newTier(
-  t: ExecutionContext,
-  { poolPages, whenBehind = 'wait', clock = patientClock, ...options }: Options,
-) {
+async function newTier(t: ExecutionContext, { poolPages, writes = 'wait', clock = patientClock, ...options }: Options) {
   const region = HostRegion.allocate(poolPages * PAGE);
   const disk = await DiskStore.open(temporaryFolder(t), 16 * 2 ** 20, {
     nodeId: 'n',
@@ -82,7 +79,7 @@ async function newTier(
       if (name === 'meshcache_disk_write_wait_seconds_total') waitedSeconds += amount;
     },
   };
-  const tier = new DiskTier({ disk: gated, pool, whenBehind, clock, metrics });
+  const tier = new DiskTier({ disk: gated, pool, writes, clock, metrics });
   const switches = { mayGoOn: true };
   const set = async (...numbers: number[]): Promise<boolean[]> => {
     const keys = numbers.map((i) => `k${i}`);
@@ -374,7 +371,7 @@ test('disk tier: the disk is asked once for all keys of a call, and a key that c
 
 test('disk tier: with skip nothing waits, and what the pool evicts first is skipped', async (t) => {
   const clock = new ManualClock();
-  const { disk, pool, faults, set, waitedSeconds } = await newTier(t, { poolPages: 4, whenBehind: 'skip', clock });
+  const { disk, pool, faults, set, waitedSeconds } = await newTier(t, { poolPages: 4, writes: 'skip', clock });
   faults.isHung = true;
   for (let i = 0; i < 32; i++) t.deepEqual(await set(i), [true]);
   t.is(pool.stats().pinned, 1, 'what is being written');

@@ -109,12 +109,12 @@ test.serial('verify: disk tier', async (t) => {
       return 'queued';
     },
   } as unknown as TierDisk;
-  const tier = new DiskTier({ disk, pool, whenBehind: 'wait', clock: new ManualClock(), metrics: noMetrics });
+  const tier = new DiskTier({ disk, pool, writes: 'wait', clock: new ManualClock(), metrics: noMetrics });
   tier.writeThrough(['a', 'b'], pool.peekBatch(['a', 'b']));
   await assertFound(t, tier, /disk tier: bytes that are held: 4096 by what is kept, 8192/, () =>
     losing(Map.prototype, 'delete', () => tier.evicted(['b'])),
   );
-  const other = new DiskTier({ disk, pool, whenBehind: 'wait', clock: new ManualClock(), metrics: noMetrics });
+  const other = new DiskTier({ disk, pool, writes: 'wait', clock: new ManualClock(), metrics: noMetrics });
   releases.length = 0;
   other.writeThrough(['a'], pool.peekBatch(['a']));
   await assertFound(t, other, /disk tier: bytes that are held: 0 by what is kept, 4096/, () =>

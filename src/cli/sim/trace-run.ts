@@ -8,6 +8,7 @@ import {
   type EvictionPolicy,
   PlacementBounds,
   type PlacementCounts,
+  type PlacementDiskWrite,
   type PlacementInterval,
   type PlacementRequest,
   type PlacementRouting,
@@ -15,6 +16,7 @@ import {
 } from '../../core/index.js';
 import type { TraceRequest } from '../load/trace.js';
 import { type AgentOptions, traceRequests } from '../load/trace-requests.js';
+import { withOverTold } from './trace-over.js';
 import { SessionFigures, type SimTraceSessions } from './trace-sessions.js';
 
 /** Requests between two checks of whether the program must end. */
@@ -34,8 +36,13 @@ export interface SimTraceOptions extends AgentOptions {
   readonly endsTold: number;
   /** Share (0 to 1) of requests of which callers tell when the conversation goes on. */
   readonly returnsTold: number;
+  /** Share (0 to 1) of requests of which callers tell which pages are never asked for again. */
+  readonly overTold: number;
   /** Share (0 to 1) of these requests of which callers tell it wrongly. */
   readonly toldWrong: number;
+  /** Pages in the disk tier of each node; undefined: no disk tier. */
+  readonly diskPages?: number;
+  readonly diskWrite: readonly PlacementDiskWrite[];
   readonly intervalS: number;
   /** Number of requests from the trace's start; undefined: all. */
   readonly requests?: number;
@@ -50,10 +57,13 @@ export interface SimTraceRun {
   readonly policy: EvictionPolicy;
   /** How requests find a node; null for a single node. */
   readonly routing: PlacementRouting | null;
+  /** Which pages the disk tier writes; null without one. */
+  readonly disk_write: PlacementDiskWrite | null;
   /** Share of all requested pages that were read before their request's first miss. */
   readonly prefix_hit_rate: number;
   readonly prefix_hits: number;
-  readonly hits: { readonly local: number; readonly remote: number };
+  readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
+  readonly disk_pages_written: number;
   readonly pages_set: number;
   readonly duplicates: number;
   readonly set_failures: number;
@@ -78,7 +88,7 @@ interface SimTraceSeries {
   readonly moved_bytes: readonly number[];
 }
 
-/** A hit rate that no policy can exceed with the room of all nodes together. */
+/** A hit rate that no policy can exceed with the room of all pools and disks together. */
 interface SimTraceBound {
   readonly nodes: number;
   readonly pool_pages: number;
@@ -95,6 +105,8 @@ export interface SimTraceResult {
   readonly report_delay_ms: number | null;
   readonly quarantine_ms: number;
   readonly ends_told: number;
+  /** Pages in the disk tier of the node; 0: none. */
+  readonly disk_pages: number;
   readonly routing_pages: number;
   readonly interval_s: number;
   /** Hit rate with room for everything. */
@@ -106,7 +118,7 @@ export interface SimTraceResult {
 /** A request of a trace with what its caller tells. */
 type SimRequest = PlacementRequest & Pick<TraceRequest, 'session' | 'nextInMs'>;
 
-type Shape = Pick<SimTraceRun, 'nodes' | 'pool_pages' | 'pool_bytes' | 'policy' | 'routing'>;
+type Shape = Pick<SimTraceRun, 'nodes' | 'pool_pages' | 'pool_bytes' | 'policy' | 'routing' | 'disk_write'>;
 
 /** Simulates every combination of nodes, pools, policies and routings on the trace. */
 export async function runSimTrace(
@@ -118,7 +130,8 @@ export async function runSimTrace(
   try {
     progress.update('reading the trace');
     const asked = await readRequests(trace, options, context);
-    const requests = withReturnsTold(withEndsTold(asked, options.endsTold), options);
+    const told = withReturnsTold(withEndsTold(asked, options.endsTold), options);
+    const requests = withOverTold(told, options);
     const bounds = new PlacementBounds(requests);
     const rate = (hits: number) => (bounds.pagesAsked === 0 ? 0 : rounded(hits / bounds.pagesAsked));
     const shapes = shapesOf(options);
@@ -138,6 +151,7 @@ export async function runSimTrace(
       report_delay_ms: Number.isFinite(options.reportDelayMs) ? options.reportDelayMs : null,
       quarantine_ms: options.quarantineMs,
       ends_told: options.endsTold,
+      disk_pages: options.diskPages ?? 0,
       routing_pages: options.routingPages,
       interval_s: options.intervalS,
       unbounded_hit_rate: rate(bounds.unboundedHits()),
@@ -154,7 +168,11 @@ export function shapesOf(options: SimTraceOptions): Shape[] {
   return options.nodes.flatMap((nodes) =>
     poolsOf(options).flatMap((pool) =>
       (nodes === 1 ? [null] : options.routing).flatMap((routing) =>
-        options.policy.map((policy) => ({ nodes, ...pool, policy, routing })),
+        options.policy.flatMap((policy) =>
+          (options.diskPages === undefined ? [null] : options.diskWrite).map((disk_write) => {
+            return { nodes, ...pool, policy, routing, disk_write };
+          }),
+        ),
       ),
     ),
   );
@@ -184,6 +202,7 @@ async function runShape(
     routingPages: options.routingPages,
     reportDelayMs: options.reportDelayMs,
     quarantineMs: options.quarantineMs,
+    ...(shape.disk_write === null ? {} : { diskPages: options.diskPages, diskWrite: shape.disk_write }),
     segmentBytes: Math.min(SEGMENT_MAX_BYTES, shape.pool_bytes),
     intervalMs: options.intervalS * 1000,
   });
@@ -212,7 +231,8 @@ function countsOf(counts: PlacementCounts, rate: (hits: number) => number) {
   return {
     prefix_hit_rate: rate(counts.prefixHits),
     prefix_hits: counts.prefixHits,
-    hits: { local: counts.localHits, remote: counts.remoteHits },
+    hits: { local: counts.localHits, remote: counts.remoteHits, disk: counts.diskHits },
+    disk_pages_written: counts.diskWrites,
     pages_set: counts.pagesSet,
     duplicates: counts.duplicates,
     set_failures: counts.refused,
@@ -237,7 +257,7 @@ function seriesOf(intervals: readonly PlacementInterval[]): SimTraceSeries {
 function boundsOf(options: SimTraceOptions, hitRate: (pages: number) => number): SimTraceBound[] {
   return options.nodes.flatMap((nodes) =>
     poolsOf(options).map(({ pool_pages }) => {
-      return { nodes, pool_pages, clairvoyant_hit_rate: hitRate(nodes * pool_pages) };
+      return { nodes, pool_pages, clairvoyant_hit_rate: hitRate(nodes * pool_pages + (options.diskPages ?? 0)) };
     }),
   );
 }

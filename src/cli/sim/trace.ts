@@ -14,6 +14,7 @@ import {
 import { formatCount, formatShare, formatTable } from '../../command/table.js';
 import {
   type EvictionPolicy,
+  PLACEMENT_DISK_WRITES,
   PLACEMENT_POLICIES,
   PLACEMENT_ROUTINGS,
   type PlacementRouting,
@@ -74,6 +75,12 @@ export function simTraceCommand(context: CommandContext): Command {
         .default(['round-robin'] as PlacementRouting[], 'round-robin'),
     )
     .option('--routing-pages <count>', 'number of first pages that decide routing by prefix', wholeNumber(1, 1e6), 2)
+    .option('--disk-pages <count>', 'pages in the disk tier of a single node (default: no disk)', wholeNumber(1, 1e9))
+    .addOption(
+      new Option('--disk-write <ways>', `pages that the disk tier writes: ${PLACEMENT_DISK_WRITES.join(', ')}`)
+        .argParser(listOf(oneOf(PLACEMENT_DISK_WRITES)))
+        .default(PLACEMENT_DISK_WRITES, 'all'),
+    )
     .option('--page-bytes <size>', 'bytes of a page; one page for each hash id', pageBytes, 64 * 2 ** 10)
     .addOption(reportDelayOption())
     .option(
@@ -108,6 +115,12 @@ function addToldOptions(command: Command): Command {
       shareOfAll,
       0,
     )
+    .option(
+      '--over-told <share>',
+      'part of the requests of which callers tell which pages are never asked for again: 0 to 1',
+      shareOfAll,
+      0,
+    )
     .option('--told-wrong <share>', 'part of those that tell it wrongly: 0 to 1', shareOfAll, 0);
 }
 
@@ -123,6 +136,7 @@ function formatSimTrace(result: SimTraceResult): string {
         'hit rate': run.prefix_hit_rate.toFixed(4),
         local: share(run.hits.local, result.pages_asked),
         remote: share(run.hits.remote, result.pages_asked),
+        ...(run.disk_write === null ? {} : ofDisk(run, result)),
         evictions: run.evictions,
         moved: formatSize(run.moved_bytes),
         seconds: run.wall_s.toFixed(2),
@@ -134,6 +148,14 @@ function formatSimTrace(result: SimTraceResult): string {
   const unique = `${formatCount(result.unique_pages)} different ones of ${formatSize(result.page_bytes)}`;
   const bound = `With room for all of them the hit rate is ${result.unbounded_hit_rate.toFixed(4)}.`;
   return `${result.trace}: ${asked}, ${unique}\n\n${formatTable(rows)}\n\n${bound}${formatSessions(result.runs)}`;
+}
+
+function ofDisk(run: SimTraceRun, { pages_asked }: SimTraceResult): Readonly<Record<string, string | number>> {
+  return {
+    'disk write': run.disk_write ?? '-',
+    disk: share(run.hits.disk, pages_asked),
+    written: run.disk_pages_written,
+  };
 }
 
 function share(part: number, whole: number): string {
@@ -170,6 +192,9 @@ function seconds(text: string): number {
 
 /** Checks the number of clusters, and the pool size of each. */
 function checkShapes(options: SimTraceOptions): void {
+  if (options.diskPages !== undefined && options.nodes.some((count) => count > 1)) {
+    throw wrongUsage('--disk-pages: only one node may have a disk tier: leave out --nodes');
+  }
   const shapes = shapesOf(options);
   if (shapes.length > CLUSTERS_MAX_COUNT) {
     throw wrongUsage(`${shapes.length} clusters to simulate, ${CLUSTERS_MAX_COUNT} are allowed: give fewer values`);
@@ -226,6 +251,7 @@ function simTraceReport(result: SimTraceResult): Report {
         name: 'Owners hear of remote reads',
         value: result.report_delay_ms === null ? 'never' : `after ${result.report_delay_ms} ms`,
       },
+      ...(result.disk_pages === 0 ? [] : [{ name: 'Disk tier', value: `${formatCount(result.disk_pages)} pages` }]),
       { name: 'Ends of conversations told', value: `${Math.round(100 * result.ends_told)} %` },
       { name: 'Quarantine of evicted ranges', value: `${result.quarantine_ms} ms` },
       { name: 'Pages that routing by prefix goes by', value: String(result.routing_pages) },
@@ -319,12 +345,12 @@ function sources(result: SimTraceResult, nodes: number): BarChart {
     kind: 'bars',
     title: `${nodesOf(nodes)}, by pages of a pool`,
     ...(shown.length < runs.length ? { note: `The first ${shown.length} of ${runs.length} clusters.` } : {}),
-    parts: ['own pool', 'another node’s pool', 'not found'],
+    parts: ['own pool', 'another node’s pool', 'own disk', 'not found'],
     isLastRest: true,
     bars: shown.map((run) => {
-      const { local, remote } = run.hits;
+      const { local, remote, disk } = run.hits;
       const name = `${formatCount(run.pool_pages)}, ${nameOf(run)}`;
-      return { name, values: [local / asked, remote / asked, (asked - local - remote) / asked] };
+      return { name, values: [local / asked, remote / asked, disk / asked, (asked - local - remote - disk) / asked] };
     }),
     format: (value) => formatShare(value, 1),
   };
@@ -364,8 +390,8 @@ function runsTable(result: SimTraceResult): ReportTable {
 }
 
 /** The properties that distinguish clusters of the same size. */
-function nameOf({ policy, routing }: SimTraceRun): string {
-  return routing === null ? policy : `${policy}, ${routing}`;
+function nameOf({ policy, routing, disk_write }: SimTraceRun): string {
+  return [policy, routing, disk_write].filter((part) => part !== null).join(', ');
 }
 
 function nodesOf(count: number): string {

@@ -17,6 +17,15 @@ export type PlacementRouting = 'round-robin' | 'session' | 'prefix';
 /** All routings, by name. */
 export const PLACEMENT_ROUTINGS: readonly PlacementRouting[] = Object.freeze(['round-robin', 'session', 'prefix']);
 
+/**
+ * Which pages a disk tier writes, as in the setting `disk_write`. `wait`: every page that is set. `evicted`: pages that
+ * leave the pool, unless they are never asked for again as far as callers have said.
+ */
+export type PlacementDiskWrite = 'wait' | 'evicted';
+
+/** All ways to write to a disk tier, by name. */
+export const PLACEMENT_DISK_WRITES: readonly PlacementDiskWrite[] = Object.freeze(['wait', 'evicted']);
+
 /** The options of a {@link PlacementSimulation}. */
 export interface PlacementOptions extends CoreOptions {
   /** Nodes in the cluster. */
@@ -47,6 +56,10 @@ export interface PlacementOptions extends CoreOptions {
   readonly batchPages?: number;
   /** Trace time covered by one element of the series. Default: a minute. */
   readonly intervalMs?: number;
+  /** Pages in the disk tier of the node; only one node may have one. Default: 0, no disk tier. */
+  readonly diskPages?: number;
+  /** Which pages the disk tier writes. Default: `wait`. */
+  readonly diskWrite?: PlacementDiskWrite;
   /** Points of each node on the hash ring. Default: 160. */
   readonly vnodes?: number;
 }
@@ -57,6 +70,7 @@ export type PlacementSettings = Required<Omit<PlacementOptions, 'core' | 'segmen
 const OPTION_NAMES: ReadonlySet<string> = new Set([
   ...['core', 'nodes', 'poolBytes', 'pageBytes', 'policy', 'routing', 'routingPages', 'reportDelayMs'],
   ...['quarantineMs', 'segmentBytes', 'batchPages', 'intervalMs', 'vnodes'],
+  ...['diskPages', 'diskWrite'],
 ]);
 const NODES_MAX_COUNT = 4096;
 const PLACEMENT_POOL_MAX_BYTES = 2 ** 52;
@@ -80,6 +94,8 @@ export function placementSettings(options: PlacementOptions): PlacementSettings 
     quarantineMs: options.quarantineMs ?? 0,
     batchPages: options.batchPages ?? 128,
     intervalMs: options.intervalMs ?? 60_000,
+    diskPages: options.diskPages ?? 0,
+    diskWrite: options.diskWrite ?? 'wait',
     vnodes: options.vnodes ?? VNODES_DEFAULT_COUNT,
   };
   checkWhole('nodes', settings.nodes, 1, NODES_MAX_COUNT);
@@ -88,6 +104,11 @@ export function placementSettings(options: PlacementOptions): PlacementSettings 
   checkWhole('routingPages', settings.routingPages, 1, Number.MAX_SAFE_INTEGER);
   checkWhole('batchPages', settings.batchPages, 1, Number.MAX_SAFE_INTEGER);
   checkWhole('vnodes', settings.vnodes, 1, Math.floor(RING_MAX_POINTS / settings.nodes));
+  checkWhole('diskPages', settings.diskPages, 0, Math.floor(PLACEMENT_POOL_MAX_BYTES / settings.pageBytes));
+  if (settings.diskPages > 0 && settings.nodes > 1) {
+    throw new ArgumentError(`diskPages: only one node may have a disk tier, got ${settings.nodes} nodes`);
+  }
+  checkOneOf('diskWrite', settings.diskWrite, PLACEMENT_DISK_WRITES);
   checkOneOf('policy', settings.policy, PLACEMENT_POLICIES);
   checkOneOf('routing', settings.routing, PLACEMENT_ROUTINGS);
   if (!(settings.reportDelayMs >= 0)) {

@@ -30,7 +30,8 @@ export class PlacementPool {
       capacityBytes: settings.poolBytes,
       policy: settings.policy,
       quarantineMs: settings.quarantineMs,
-      keepsHeads: true,
+      // With a disk, the head of a request is still available when the pool has only its end.
+      keepsHeads: settings.diskPages === 0,
       ...(segmentBytes === undefined ? {} : { segmentBytes }),
     });
   }
@@ -139,6 +140,10 @@ export interface PlacementCounts {
   readonly localHits: number;
   /** Prefix hits that were read from another node's pool. */
   readonly remoteHits: number;
+  /** Prefix hits that were read from the disk tier of the node. */
+  readonly diskHits: number;
+  /** Pages that were written to the disk tier. */
+  readonly diskWrites: number;
   /** Pages from the first miss on, which the serving node sets. */
   readonly pagesSet: number;
   /** Pages that were set although another node had them: they took room in the pool and were dropped again. */
@@ -167,6 +172,8 @@ function noPlacementCounts(): OpenCounts {
     prefixHits: 0,
     localHits: 0,
     remoteHits: 0,
+    diskHits: 0,
+    diskWrites: 0,
     pagesSet: 0,
     duplicates: 0,
     refused: 0,

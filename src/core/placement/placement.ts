@@ -4,6 +4,7 @@ import { defaultCore } from '../binding/core.js';
 import { checkWait } from '../pool/pool-settings.js';
 import type { RequestHint } from '../pool/pool-types.js';
 import { hintNumber } from '../pool/request-terms.js';
+import { PlacementDisk } from './placement-disk.js';
 import { type PlacementOptions, type PlacementSettings, placementSettings } from './placement-options.js';
 import { type PlacementCounts, type PlacementInterval, PlacementPool, PlacementSeries } from './placement-pool.js';
 import { type PlacementRouter, placementRouter } from './placement-routing.js';
@@ -25,6 +26,8 @@ export interface PlacementRequest {
    * policy `yield` evicts those first that are expected last.
    */
   readonly returnsInMs?: number | undefined;
+  /** Pages that are never asked for again, as the caller says with this request. Default: none. */
+  readonly overIds?: readonly number[] | undefined;
 }
 
 /** The outcome of one request. */
@@ -66,8 +69,8 @@ interface Report {
  *
  * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; with
  * several, unless a request there overtakes messages between nodes, because requests come without pauses. A quarantine
- * follows the trace's time here and real time there. Disks, `promote_hot_reads` and `keep_duplicates` are not
- * simulated.
+ * follows the trace's time here and real time there. A single node may have a disk tier, for whose
+ * writes nothing waits. `promote_hot_reads` and `keep_duplicates` are not simulated.
  *
  *     const simulation = new PlacementSimulation({ nodes: 3, poolBytes: 1e9, pageBytes: 65536, policy: 'lru' });
  *     for (const request of trace) simulation.request(request);
@@ -78,6 +81,8 @@ export class PlacementSimulation {
   /** The options with their defaults. */
   readonly settings: PlacementSettings;
   readonly #pools: readonly PlacementPool[];
+  /** Undefined without a disk tier, which only a single node has. */
+  readonly #disk: PlacementDisk | undefined;
   readonly #router: PlacementRouter;
   readonly #series: PlacementSeries;
   /** The node that has each page; pages that are in no pool are missing. */
@@ -93,13 +98,14 @@ export class PlacementSimulation {
     const { core = defaultCore(), segmentBytes } = options;
     this.settings = settings;
     this.#pools = Array.from({ length: settings.nodes }, () => new PlacementPool(settings, { core, segmentBytes }));
+    this.#disk = settings.diskPages > 0 ? new PlacementDisk(settings, core) : undefined;
     this.#router = placementRouter(settings, core);
     this.#series = new PlacementSeries(settings.intervalMs);
     this.#requestsOfNode = new Array<number>(settings.nodes).fill(0);
   }
 
   /** Serves the next request. Throws `ArgumentError` for an invalid time, id, hint or wait before anything changes. */
-  request({ timestampMs, hashIds, session, hint = 0, returnsInMs }: PlacementRequest): PlacementOutcome {
+  request({ timestampMs, hashIds, session, hint = 0, returnsInMs, overIds = [] }: PlacementRequest): PlacementOutcome {
     if (!Number.isFinite(timestampMs)) {
       throw new ArgumentError(`timestampMs must be a finite number, got ${shown(timestampMs)}`);
     }
@@ -107,19 +113,23 @@ export class PlacementSimulation {
     if (returnsInMs !== undefined) checkWait('returnsInMs', returnsInMs);
     if (!Array.isArray(hashIds)) throw new ArgumentError(`hashIds must be a list of integers, got ${shown(hashIds)}`);
     const keys = hashIds.map(keyOf);
+    const over = overIds.map(keyOf);
     const nowMs = Math.max(this.#nowMs, timestampMs);
     this.#nowMs = nowMs;
     this.#deliverReports(nowMs);
     const node = this.#router.route({ keys, session });
     const prefixHits = this.#prefixHits(keys);
-    const remoteHits = this.#read(node, keys.slice(0, prefixHits), hint);
+    const { remoteHits, diskHits } = this.#read(node, keys.slice(0, prefixHits), hint);
     this.#set(node, keys.slice(prefixHits), hint);
     if (returnsInMs !== undefined) for (const pool of this.#pools) pool.expect(keys, returnsInMs, nowMs);
+    if (over.length > 0) for (const pool of this.#pools) pool.expect(over, Number.POSITIVE_INFINITY, nowMs);
+    this.#disk?.end(over);
     const counts = this.#series.at(nowMs);
     counts.requests++;
     counts.pagesAsked += keys.length;
     counts.prefixHits += prefixHits;
-    counts.localHits += prefixHits - remoteHits;
+    counts.localHits += prefixHits - remoteHits - diskHits;
+    counts.diskHits += diskHits;
     counts.remoteHits += remoteHits;
     counts.movedBytes += remoteHits * this.settings.pageBytes;
     this.#requestsOfNode[node] = (this.#requestsOfNode[node] as number) + 1;
@@ -146,6 +156,7 @@ export class PlacementSimulation {
   /** Checks every invariant; throws `ERR_CORE` with the broken one. Takes time in proportion to the pages. */
   verify(): void {
     let pages = 0;
+    this.#disk?.verify();
     for (const [node, pool] of this.#pools.entries()) {
       pool.verify();
       for (const key of pool.keys()) {
@@ -162,34 +173,39 @@ export class PlacementSimulation {
    */
   free(): void {
     for (const pool of this.#pools) pool.free();
+    this.#disk?.free();
     this.#router.free();
   }
 
   #prefixHits(keys: readonly string[]): number {
     let count = 0;
-    while (count < keys.length && this.#owners.has(keys[count] as string)) count++;
+    const isThere = (key: string) => this.#owners.has(key) || this.#disk?.has(key) === true;
+    while (count < keys.length && isThere(keys[count] as string)) count++;
     return count;
   }
 
-  /** Reads pages, each of which some node has; returns how many were on other nodes. */
-  #read(node: number, keys: readonly string[], hint: RequestHint): number {
-    let remote = 0;
+  /** Reads pages, each of which some node has; returns how many were on other nodes, and on the disk only. */
+  #read(node: number, keys: readonly string[], hint: RequestHint): { remoteHits: number; diskHits: number } {
+    let [remoteHits, diskHits, isContinued] = [0, 0, false];
     for (const batch of this.#batches(keys)) {
       this.#pools[node]?.read(batch, hint);
+      this.#disk?.read(batch, isContinued);
+      isContinued = true;
       const keysOfOwner = new Map<number, string[]>();
       for (const key of batch) {
-        const owner = this.#owners.get(key) as number;
-        if (owner === node) continue;
+        const owner = this.#owners.get(key);
+        if (owner === undefined) diskHits++;
+        if (owner === node || owner === undefined) continue;
         const others = keysOfOwner.get(owner);
         if (others === undefined) keysOfOwner.set(owner, [key]);
         else others.push(key);
       }
       for (const [owner, pages] of keysOfOwner) {
-        remote += pages.length;
+        remoteHits += pages.length;
         this.#report(owner, pages, hint);
       }
     }
-    return remote;
+    return { remoteHits, diskHits };
   }
 
   #set(node: number, keys: readonly string[], hint: RequestHint): void {
@@ -205,6 +221,9 @@ export class PlacementSimulation {
         else duplicates.push(key);
       }
       if (duplicates.length > 0) pool.drop(duplicates, this.#nowMs);
+      const before = this.#disk?.written ?? 0;
+      this.#disk?.set(batch, evicted, this.#nowMs);
+      counts.diskWrites += (this.#disk?.written ?? 0) - before;
       counts.pagesSet += batch.length - refused;
       counts.refused += refused;
       counts.duplicates += duplicates.length;

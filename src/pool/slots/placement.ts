@@ -1,4 +1,4 @@
-import type { PublishRequest } from '../../core/index.js';
+import type { KeyBatch, Keys, PublishRequest } from '../../core/index.js';
 import type { PageContent, PageState } from './local-pages.js';
 import type { PageOrigin } from './page-origin.js';
 
@@ -55,4 +55,18 @@ export interface Placement {
   readonly evictedAtOnce: readonly number[];
   /** Keys of pages that have left: evicted, or replaced by a page that found no room. */
   readonly gone: Set<string>;
+}
+
+/** A run of wishes with one intent and one request (`end` excluded), and the request for the allocator. */
+export interface Run {
+  readonly start: number;
+  readonly end: number;
+  readonly part: PublishRequest;
+  readonly keys: Keys;
+}
+
+/** The keys of a run; `batch`: the keys of all wishes, encoded. */
+export function keysOfRun(wishes: readonly Wish[], batch: KeyBatch | undefined, start: number, end: number): Keys {
+  if (batch === undefined) return wishes.slice(start, end).map(({ key }) => key);
+  return batch.pick(Array.from({ length: end - start }, (_, i) => start + i));
 }

@@ -200,7 +200,7 @@ const CALL_PAGES_COUNT = 64;
 /** Bounds of calls that may wait for a disk, in milliseconds. */
 function callBounds(scenario: Scenario): Partial<Record<CallKind, number>> {
   const { shape } = scenario;
-  const waitsForDisk = shape.diskPages !== null && shape.config.disk_write !== 'skip';
+  const waitsForDisk = shape.diskPages !== null && (shape.config.disk_write ?? 'wait') === 'wait';
   const get = CALL_BOUNDS_MS.get + promotingMs(scenario, CALL_PAGES_COUNT);
   return waitsForDisk ? { set: 36_000, get } : { get };
 }

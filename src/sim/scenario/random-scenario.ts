@@ -163,7 +163,7 @@ function drawShape(draw: Draw, nodes: number): Shape {
   if (draw.oneIn(5)) config.verify_reads = false;
   if (draw.oneIn(2)) config.promote_hot_reads = true;
   if (draw.oneIn(4)) config.keep_duplicates = true;
-  if (draw.oneIn(3)) config.disk_write = 'skip';
+  if (draw.oneIn(3)) config.disk_write = draw.of(['skip', 'evicted']);
   if (draw.oneIn(4)) config.wait_for_directory = true;
   if (draw.oneIn(3)) config.max_masters = draw.of([1, 2, 5]);
   if (draw.oneIn(3)) config.cluster_secret = 'a secret of the simulated cluster';

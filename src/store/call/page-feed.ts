@@ -1,4 +1,5 @@
 import type { RequestHint } from '../../core/index.js';
+import type { LeavingPage } from '../../pool/page-batch.js';
 
 /** Follows what happens to the pages of a node; each method receives one kind of event. */
 export interface PageFollower {
@@ -12,6 +13,8 @@ export interface PageFollower {
   readHere?(keys: readonly string[]): void;
   /** This node has read pages from another node, in this order. */
   readRemotely?(nodeId: string, keys: readonly string[], hint: RequestHint): void;
+  /** The pool evicts a page. Followers must not call the pool, and must not throw. */
+  leaving?(page: LeavingPage): void;
   /** The pool or the disk has dropped pages on its own, or dropped a damaged page. */
   evicted?(keys: readonly string[]): void;
   /** Pages may have left the pool. */
@@ -52,6 +55,10 @@ export class PageFeed implements PageFollower {
 
   readRemotely(nodeId: string, keys: readonly string[], hint: RequestHint): void {
     for (const follower of this.#followers) follower.readRemotely?.(nodeId, keys, hint);
+  }
+
+  leaving(page: LeavingPage): void {
+    for (const follower of this.#followers) follower.leaving?.(page);
   }
 
   /** Pages that the pool or the disk has dropped may also have left the pool. */

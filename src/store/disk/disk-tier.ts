@@ -10,12 +10,13 @@ import {
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
 import type { RequestOptions } from '../../core/index.js';
 import type { DiskInfo, DiskReadOptions, DiskStore } from '../../disk/disk-store.js';
-import type { PageBytes } from '../../pool/page-batch.js';
+import type { LeavingPage, PageBytes } from '../../pool/page-batch.js';
 import type { LocalRead, PageLease, PagesOf, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
 import { PageLimits } from '../../pool/tenants/page-limits.js';
 import { type Cleared, indicesWhere } from '../call/key-steps.js';
 import { PageFeed, type PageFollower } from '../call/page-feed.js';
 import type { RequestParts } from '../call/request-calls.js';
+import { LeavingPages } from './leaving-pages.js';
 import { type Backlog, PacedPublishing } from './paced-publishing.js';
 import { type Publishing, publishSlices } from './publishing.js';
 
@@ -53,10 +54,11 @@ export interface DiskTierParts {
   /** Lengths of the longest pages that the pool accepts; default: those of a pool without quotas. */
   readonly limits?: PageLimits;
   /**
-   * What publishing does when too many bytes wait for the disk. `wait`: it waits. `skip`: it goes on, and pages evicted
-   * before they are written are not on disk.
+   * When pages are written. `wait`: when they are set, and publishing waits when too many bytes wait for the disk.
+   * `skip`: when they are set, but publishing goes on, and pages evicted before they are written are not on disk.
+   * `evicted`: when the pool evicts them, see {@link LeavingPages}; publishing goes on.
    */
-  readonly whenBehind: 'wait' | 'skip';
+  readonly writes: 'wait' | 'skip' | 'evicted';
   /** Hears of pages that were written after the pool had dropped them; until then they were in no tier. */
   readonly feed?: PageFeed;
   readonly clock: Clock;
@@ -87,6 +89,8 @@ interface WaitingPage {
  * late its checksum is wrong. Pages for which the queue has no room wait, with a lease too if publishing waits for the
  * disk.
  *
+ * With {@link LeavingPages}, pages are written when the pool evicts them instead.
+ *
  * Accounting: `#heldBytes` is the sum over the queued pages and the pages that wait with a lease: at most
  * DISK_HELD_POOL_FRACTION of the pool, or one page.
  */
@@ -98,6 +102,8 @@ export class DiskTier implements Backlog, PageFollower {
   readonly #feed: PageFeed;
   /** Undefined if publishing does not wait for the disk. */
   readonly #paced: PacedPublishing | undefined;
+  /** Undefined if pages are written when they are set. */
+  readonly #leaving: LeavingPages | undefined;
   /**
    * Pages for which the queue had no room, in the order in which they were set. They are written when there is room, if
    * the pool still has them.
@@ -117,14 +123,14 @@ export class DiskTier implements Backlog, PageFollower {
   #isClosed = false;
 
   constructor(parts: DiskTierParts) {
-    const { disk, pool, limits = new PageLimits(pool), whenBehind, feed = new PageFeed(), clock, metrics } = parts;
+    const { disk, pool, limits = new PageLimits(pool), writes, feed = new PageFeed(), clock, metrics } = parts;
     this.#disk = disk;
     this.#pool = pool;
     this.#clock = clock;
     this.#feed = feed;
     this.maxBytes = pool.capacity * DISK_HELD_POOL_FRACTION;
-    this.#paced =
-      whenBehind === 'wait' ? new PacedPublishing({ pool, limits, backlog: this, clock, metrics }) : undefined;
+    this.#paced = writes === 'wait' ? new PacedPublishing({ pool, limits, backlog: this, clock, metrics }) : undefined;
+    this.#leaving = writes === 'evicted' ? new LeavingPages(disk, pool, (key) => feed.evicted([key])) : undefined;
   }
 
   /** Publishes pages in the pool. The caller must call {@link writeThrough} for each slice that is reported to it. */
@@ -167,8 +173,8 @@ export class DiskTier implements Backlog, PageFollower {
   }
 
   /**
-   * Queues pages that have just been published; null for pages that were not. A page that has already left the pool is
-   * not written. Other bytes on disk under the key are removed: the promise resolves when a crash cannot bring them
+   * Queues pages that have just been published, unless they are written when they leave; null for pages that were not.
+   * A page that has already left the pool is not written. Other bytes on disk under the key are removed: the promise resolves when a crash cannot bring them
    * back, and rejects if the disk does not record that. Undefined if there were none.
    */
   writeThrough(
@@ -196,7 +202,7 @@ export class DiskTier implements Backlog, PageFollower {
         outdated.push(key);
       if (lease !== null) this.#write(lease, { request: request?.next(), isNew });
       // The page was already evicted to make room for others, so it is not written.
-      else if (page !== null && !this.#disk.exists(key)) this.#disk.skipped(1);
+      else if (page !== null && this.#leaving === undefined && !this.#disk.exists(key)) this.#disk.skipped(1);
     });
     this.#writeWaiting();
     return outdated.length > 0 ? this.#recorded(outdated) : undefined;
@@ -284,12 +290,15 @@ export class DiskTier implements Backlog, PageFollower {
    */
   async close(): Promise<void> {
     this.#paced?.close();
+    // Pages of a pool that outlives its process are found there.
+    if (this.#leaving !== undefined && this.#pool.kept === undefined) this.#writeRest(this.#leaving);
     const noneWaiting = new Promise<void>((resolve) => {
       this.#onNoneWaiting = resolve;
     });
     this.#writeWaiting();
     await within(this.#clock, DISK_WAITING_CLOSE_TIMEOUT_MS, noneWaiting);
     this.#isClosed = true;
+    this.#leaving?.close();
     if (this.#waiting.size > 0) this.#disk.skipped(this.#waiting.size);
     await this.#disk.close();
   }
@@ -302,6 +311,33 @@ export class DiskTier implements Backlog, PageFollower {
   /** Called when pages are cleared: earlier calls that wait to set them end. */
   cleared(cleared: Cleared): void {
     this.#paced?.cleared(cleared);
+    this.#leaving?.cleared(cleared);
+  }
+
+  /** Notes when pages of the pool will be asked for, in milliseconds; Infinity: never. */
+  expect(keys: readonly string[], inMs: number): void {
+    this.#leaving?.expect(keys, inMs);
+  }
+
+  /** Called when the pool evicts a page, whose bytes are valid until the call returns. */
+  leaving(page: LeavingPage): void {
+    this.#leaving?.leaving(page);
+  }
+
+  set(keys: readonly string[]): void {
+    this.#leaving?.asked(keys);
+  }
+
+  readHere(keys: readonly string[]): void {
+    this.#leaving?.asked(keys);
+  }
+
+  touched(keys: readonly string[]): void {
+    this.#leaving?.asked(keys);
+  }
+
+  gone(keys: readonly string[]): void {
+    this.#leaving?.asked(keys);
   }
 
   /** Called when the pool has dropped these pages: unwritten ones are lost. */
@@ -309,6 +345,17 @@ export class DiskTier implements Backlog, PageFollower {
     if (this.#waiting.size === 0) return;
     const lost = keys.filter((key) => this.#endWait(key));
     if (lost.length > 0) this.#disk.skipped(lost.length);
+  }
+
+  /** Has pages of the pool that are not on disk wait to be written, the next ones to be evicted last. */
+  #writeRest(leaving: LeavingPages): void {
+    const keys = this.#pool.keys();
+    const isOnDisk = this.#disk.hasBatch(keys);
+    for (const [i, page] of this.#pool.peekLive(keys).entries()) {
+      const key = keys[i] as string;
+      if (page === null || isOnDisk[i] === 1 || !leaving.isWorth(key, page)) continue;
+      this.#waiting.set(key, { lease: null, request: undefined });
+    }
   }
 
   /** Resolves when a crash cannot bring back removed pages of these keys. */
@@ -330,7 +377,10 @@ export class DiskTier implements Backlog, PageFollower {
 
   #write(lease: PageLease, about: AboutWrite): void {
     const { key, page } = lease;
-    if (!this.#disk.fits(page.length)) {
+    // Copies are those of a storage node, which is to keep them.
+    if (this.#leaving !== undefined && page.setBy === 0 && !this.#disk.exists(key)) {
+      this.#pool.unlease([lease]);
+    } else if (!this.#disk.fits(page.length)) {
       this.#endWait(key);
       this.#disk.skipped(1);
       this.#pool.unlease([lease]);
@@ -415,6 +465,7 @@ export class DiskTier implements Backlog, PageFollower {
 
   /** Throws `InvariantError` unless the accounting of this class holds; the disk's owner verifies the disk. */
   verify(): void {
+    this.#leaving?.verify();
     let bytes = 0;
     const waiting = Array.from(this.#waiting.values(), ({ lease }) => lease);
     for (const lease of [...this.#queued, ...waiting]) bytes += lease?.page.length ?? 0;

@@ -25,6 +25,8 @@ export class HybridParts implements PageFollower {
       const isGone = others.length > 0 && !pool.has(key) && disk?.hasBatch([key])[0] !== 1;
       return isGone ? others : [];
     });
-    if (parts.length > 0) pool.expectBatch(parts, Number.POSITIVE_INFINITY);
+    if (parts.length === 0) return;
+    pool.expectBatch(parts, Number.POSITIVE_INFINITY);
+    disk?.expect(parts, Number.POSITIVE_INFINITY);
   }
 }

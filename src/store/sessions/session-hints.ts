@@ -31,11 +31,18 @@ export class SessionHints {
     return this.#book.keysOf(name);
   }
 
+  /** Has the tiers of this node expect pages; pages that are not in its pool are passed over. */
+  expectHere({ keys, inMs }: ExpectedPages): void {
+    const { pool, disk } = this.#ground;
+    pool.expectBatch(keys, inMs);
+    disk?.expect(keys, inMs);
+  }
+
   async #expect({ keys, inMs }: ExpectedPages): Promise<void> {
     const { pool } = this.#ground;
     const isHere = pool.hasBatch(keys);
     const here = keys.filter((_, i) => isHere[i] === 1);
-    if (here.length > 0) pool.expectBatch(here, inMs);
+    if (here.length > 0) this.expectHere({ keys: here, inMs });
     const elsewhere = keys.filter((_, i) => isHere[i] === 0);
     if (elsewhere.length === 0 || this.#ground.cluster.members().size < 2) return;
     if (this.#lookingUp >= 2 * SESSION_LOOKUPS_AT_ONCE_COUNT) return;
