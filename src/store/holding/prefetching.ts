@@ -29,6 +29,15 @@ export interface PrefetchOptions extends WaitOptions {
   readonly inMs?: number | undefined;
 }
 
+/** Pages that were brought into the pool since the start; those that are neither used nor wasted are still unread. */
+export interface PrefetchedPages {
+  readonly brought: number;
+  readonly used: number;
+  readonly wasted: number;
+}
+
+type Result = 'brought' | 'present' | 'absent' | 'refused' | 'used' | 'wasted';
+
 /** A page that was brought and has not been read yet. */
 interface UnreadPage {
   readonly bytes: number;
@@ -57,6 +66,7 @@ export class Prefetching implements PageFollower {
   /** Requests that wait or are worked on. */
   #requests = 0;
   readonly #closing = new AbortController();
+  readonly #counts: Record<Result, number> = { brought: 0, present: 0, absent: 0, refused: 0, used: 0, wasted: 0 };
 
   constructor(ground: StoreGround, parts: PrefetchingParts) {
     this.#ground = ground;
@@ -115,6 +125,11 @@ export class Prefetching implements PageFollower {
     let wasted = 0;
     for (const [i, key] of unread.entries()) if (isHere[i] === 0) wasted += Number(this.#forget(key));
     if (wasted > 0) this.#count('wasted', wasted);
+  }
+
+  stats(): PrefetchedPages {
+    const { brought, used, wasted } = this.#counts;
+    return { brought, used, wasted };
   }
 
   /** Ends all requests. */
@@ -208,7 +223,8 @@ export class Prefetching implements PageFollower {
     cancel();
   }
 
-  #count(result: 'brought' | 'present' | 'absent' | 'refused' | 'used' | 'wasted', pages: number): void {
+  #count(result: Result, pages: number): void {
+    this.#counts[result] += pages;
     if (pages > 0) this.#ground.metrics.count('meshcache_prefetched_pages_total', pages, { result });
   }
 
