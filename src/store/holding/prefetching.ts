@@ -98,7 +98,10 @@ export class Prefetching implements PageFollower {
     try {
       if (inMs > PREFETCH_LEAD_MS) await this.#wait(inMs - PREFETCH_LEAD_MS, ends);
       await unlessAborted(
-        this.#turns.run(() => this.#bring([...new Set(keys)], expectedMs, ends)),
+        this.#turns.run(() => {
+          this.#keep(keys, expectedMs);
+          return this.#bring([...new Set(keys)], expectedMs, ends);
+        }),
         ends,
       );
     } finally {
@@ -135,6 +138,18 @@ export class Prefetching implements PageFollower {
   /** Ends all requests. */
   close(): void {
     this.#closing.abort();
+  }
+
+  /** Keeps the pages that are here, so that no others of the same request take their place: the head for longest. */
+  #keep(keys: readonly string[], expectedMs: number): void {
+    const { pool, clock } = this.#ground;
+    if (this.#closing.signal.aborted) return;
+    const isHere = pool.hasBatch(keys);
+    const here = keys.filter((_, i) => isHere[i] === 1);
+    if (here.length === 0) return;
+    pool.renewBatch(here.toReversed());
+    const inMs = expectedMs - clock.nowMs();
+    if (inMs > 0) pool.expectBatch(here, inMs);
   }
 
   async #bring(keys: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
