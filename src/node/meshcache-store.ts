@@ -142,6 +142,12 @@ export class MeshCacheStore extends NodeNamespace {
     }
   }
 
+  /** @internal Where this node has each of the pages; null: it has not. For simulations. */
+  tiersOf(keys: readonly string[]): (DataLocation['tier'] | null)[] {
+    const locations = this.#node.pages.statements.locationsOf(this.keyEncoder.encodeKeys(keys));
+    return locations.map((location) => location?.tier ?? null);
+  }
+
   /**
    * Streams the changes of this node's pages: first a list of all pages, or the changes after the position `after`,
    * then each change. Routers use it to keep a list of pages; the metrics server streams the same at `/api/events`.

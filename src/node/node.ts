@@ -249,8 +249,9 @@ export function statsOf({
   disk,
   pins,
   placements,
+  prefetching,
 }: Pick<Tiers, 'runtime' | 'disk'> & Store): StoreStats {
-  return storeStats({ pages, pool, disk, pins, placements, members: runtime.members().size });
+  return storeStats({ pages, pool, disk, pins, placements, prefetching, members: runtime.members().size });
 }
 
 /**

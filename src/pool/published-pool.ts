@@ -294,6 +294,9 @@ export class PublishedPool {
     this.#index.touchBatch(keys, request);
   }
 
+  /** Makes existing pages the newest ones of the order of eviction, in the order of the keys, without a use of them. */
+  readonly renewBatch: PageIndex['renewBatch'] = (keys) => this.#index.renewBatch(keys);
+
   /** Notes when existing pages will be asked for; see `PoolAllocator.expectBatch`. */
   readonly expectBatch: PageIndex['expectBatch'] = (...told) => this.#index.expectBatch(...told);
 

@@ -248,3 +248,29 @@ withRecording('agent sessions: the recording is played whole, each request after
   // With blocks of 64 tokens 96.3 % of all recorded sessions are found within the sessions alone.
   t.true(found / asked > 0.94 && found / asked < 0.97, `${found / asked}`);
 });
+
+test('agent sessions: the causes of requests lead to the times at which they are made', async (t) => {
+  const sessions = await sessionsOf(
+    HEADER,
+    turnLine(0, { api: 5 }),
+    turnLine(9, { api: 2, think: 4 }),
+    { subagent: 1, of: 0, t: 4, toolTokens: 64, systemTokens: 0 },
+    turnLine(7, { a: 1, api: 30 }),
+    turnLine(50, { a: 1, api: 1, think: 13 }),
+    { ...HEADER, conversation: 2 },
+    turnLine(0, { api: 3 }),
+    turnLine(8, { api: 3, think: 5 }),
+  );
+  for (const users of [1, 2]) {
+    const requests = played(sessions, { users });
+    t.is(requests.length, 6);
+    for (const [i, { atMs, cause }] of requests.entries()) {
+      const { after = -1, isAnswered, waitMs } = cause;
+      t.true(after < i);
+      const before = requests[after];
+      const fromMs = before === undefined ? 0 : before.atMs + (isAnswered ? before.answerMs : 0);
+      t.is(atMs, fromMs + waitMs, `${users} users, request ${i}`);
+    }
+    t.is(requests.filter(({ cause }) => cause.after === undefined).length, users);
+  }
+});

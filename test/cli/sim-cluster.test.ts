@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
 import { seedLine } from '../../src/cli/sim/cluster-report.js';
 import type { ScenarioResult } from '../../src/sim/run/run-scenario.js';
@@ -28,4 +31,31 @@ test('sim cluster: options of a trace are refused without one', async (t) => {
     t.is(status, 2, stderr);
     t.regex(stderr, /--requests and --speed need --trace/);
   }
+});
+
+test('sim cluster: recorded agent sessions are played in a closed loop', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-sessions-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const trace = join(folder, 'agents.jsonl');
+  const lines: object[] = [];
+  for (let conversation = 1; conversation <= 3; conversation++) {
+    lines.push({ conversation, toolTokens: 512 });
+    for (let turn = 0; turn < 4; turn++) {
+      lines.push({ t: 30 * turn, in: 64 * (80 + turn), out: 300, h: [1, 80 + 8 * turn], api: 10, think: 20 });
+    }
+  }
+  writeFileSync(trace, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
+  const words = ['sim', 'cluster', '--trace', trace, '--nodes', '2', '--users', '3', '--pool-pages', '24'];
+  const storage = ['--disk-pages', '200', '--stands-for', '1mb', '--disk-rate', '100mb', '--object-rate', '50mb'];
+  const { status, stdout, stderr } = await runCli([...words, ...storage, '--told', 'prefetch']);
+  t.is(status, 0, stderr);
+  t.regex(stdout, /requests +12, prefix hit rate 0\.\d+/);
+  t.regex(stdout, /found pages +[\d.]+ % in the pool of the node when asked for/);
+  t.regex(stdout, /waiting for them +p50 \d+ ms, p99 \d+ ms/);
+  t.regex(stdout, /violations +0/);
+  const part = await runCli([...words, '--requests', '5', '--json']);
+  t.is(JSON.parse(part.stdout).result.counts.requests.count, 5);
+  const refused = await runCli([...words, '--speed', '2']);
+  t.is(refused.status, 2);
+  t.regex(refused.stderr, /--speed is for traces in the Mooncake format/);
 });

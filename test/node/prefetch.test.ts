@@ -34,6 +34,7 @@ simulated('prefetch: pages of another node are in the pool before they are read'
   t.is(await prefetched(b, 'absent'), 1);
   t.is(await prefetched(b, 'used'), 8);
   t.is(await b.metric('meshcache_prefetched_unread_bytes'), 0);
+  t.deepEqual(b.stats().prefetched, { brought: 8, used: 8, wasted: 0 });
   t.deepEqual(
     await b.prefetch(keys),
     keys.map(() => true),
@@ -51,6 +52,23 @@ simulated('prefetch: pages on the own disk are in the pool before they are read'
   t.deepEqual(await store.prefetch(keys), [true, true]);
   await readAll(t, store, keys);
   t.like(store.stats().hits, { local: 2, disk: 0 });
+});
+
+simulated('prefetch: pages of a request that are here make no room for its others', async (t, world) => {
+  const config = { global_segment_size: 16 * PAGE_BYTES, eviction_policy: 'lru', ...DISK };
+  const store = await startStore(world, { config });
+  const [keys, others] = [keysOf('page', 8), keysOf('other', 10)];
+  await setAll(t, store, keys);
+  await setAll(t, store, others);
+  await world.until(() => store.stats().disk?.queueBytes === 0);
+  // The pages that were used least recently are gone; the ones that are left would go next.
+  const here = store.tiersOf(keys).filter((tier) => tier === 'memory').length;
+  t.true(here > 0 && here < keys.length, `${here}`);
+  t.deepEqual(
+    await store.prefetch(keys),
+    keys.map(() => true),
+  );
+  t.is(await prefetched(store, 'brought'), keys.length - here);
 });
 
 simulated('prefetch: it begins a short time before the pages are needed', async (t, world) => {
@@ -80,16 +98,19 @@ simulated('prefetch: a call that is aborted brings nothing more', async (t, worl
 
 simulated('prefetch: unread pages take a part of the pool at most, and count as wasted in time', async (t, world) => {
   const pages = 64;
-  const [a, b] = (await startCluster(world, 2, { global_segment_size: pages * PAGE_BYTES })) as [SimStore, SimStore];
-  const keys = keysOf('page', pages / 2);
-  await setAll(t, a, keys);
-  const brought = (await b.prefetch(keys)).filter((isHere) => isHere).length;
+  const config = { global_segment_size: pages * PAGE_BYTES, ...DISK, disk_size: '8mb' };
+  const store = await startStore(world, { config });
+  const keys = keysOf('page', 0.75 * pages);
+  await setAll(t, store, keys);
+  await setAll(t, store, keysOf('flood', 1.5 * pages));
+  await world.until(() => store.stats().disk?.queueBytes === 0);
+  const brought = (await store.prefetch(keys)).filter((isHere) => isHere).length;
   t.is(brought, pages * PREFETCH_POOL_FRACTION);
-  t.is(await b.metric('meshcache_prefetched_unread_bytes'), brought * PAGE_BYTES);
-  t.deepEqual(await b.prefetch(keys.slice(-1)), [false], 'no room');
+  t.is(await store.metric('meshcache_prefetched_unread_bytes'), brought * PAGE_BYTES);
+  t.deepEqual(await store.prefetch(keys.slice(-1)), [false], 'no room');
   await world.sleep(PREFETCH_UNREAD_MS + 1_000);
-  t.deepEqual(await b.prefetch(keys.slice(-1)), [true]);
-  t.is(await prefetched(b, 'wasted'), brought);
+  t.deepEqual(await store.prefetch(keys.slice(-1)), [true]);
+  t.is(await prefetched(store, 'wasted'), brought);
 });
 
 simulated('prefetch: a page that leaves the pool unread is wasted', async (t, world) => {

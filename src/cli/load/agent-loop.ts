@@ -27,6 +27,19 @@ export interface AgentRequest {
    * Milliseconds until the next request of this agent or subagent, as recorded; Infinity: this is its last one.
    */
   readonly nextInMs: number;
+  /** Milliseconds until the answer, as recorded. */
+  readonly answerMs: number;
+  readonly cause: AgentCause;
+}
+
+/** What a request waits for before it begins. */
+export interface AgentCause {
+  /** Number of an earlier request, in the order in which they were made, from 0; undefined: the start of everything. */
+  readonly after: number | undefined;
+  /** Whether it is the answer to that request, and not its begin. */
+  readonly isAnswered: boolean;
+  /** Milliseconds from then on. */
+  readonly waitMs: number;
 }
 
 /** When a recorded request begins in a played session. Times are in milliseconds. */
@@ -51,8 +64,9 @@ interface Play {
   readonly session: number;
   /** Requests that have not been answered. */
   left: number;
-  /** Time of the latest answer so far. */
+  /** Time of the latest answer so far, and the number of its request. */
   endMs: number;
+  last: number | undefined;
 }
 
 /** A request that begins at a known time. */
@@ -60,6 +74,7 @@ interface Waiting {
   readonly atMs: number;
   readonly play: Play;
   readonly planned: PlannedTurn;
+  readonly cause: AgentCause;
 }
 
 /**
@@ -79,13 +94,15 @@ export class AgentLoop {
   /** Requests of all users that begin at a known time. */
   readonly #waiting: Waiting[] = [];
   #current: Waiting | undefined;
+  /** Number of requests that have begun. */
+  #begun = 0;
 
   constructor(sessions: readonly AgentSession[], { users, sessions: count, maxGapS, seed }: AgentLoopOptions) {
     const random = seededRandom(seed);
     this.#sessions = sessions;
     this.#maxGapS = maxGapS;
     this.#order = shuffled([...sessions.keys()], random).slice(0, count);
-    for (let user = 0; user < users; user++) this.#begin(user, random.u32() % FIRST_BEGINS_MS);
+    for (let user = 0; user < users; user++) this.#begin(user, random.u32() % FIRST_BEGINS_MS, undefined);
   }
 
   /** Begins the next request of all users; undefined when every request has been made. */
@@ -99,10 +116,11 @@ export class AgentLoop {
     const [current] = this.#waiting.splice(first, 1);
     if (current === undefined) return undefined;
     this.#current = current;
-    const { atMs, play, planned } = current;
+    this.#begun++;
+    const { atMs, play, planned, cause } = current;
     const { turn, thread, next, answerMs } = planned;
     const nextInMs = next === undefined ? Number.POSITIVE_INFINITY : answerMs + next.waitMs;
-    return { atMs, user: play.user, session: play.session, thread, turn, nextInMs };
+    return { atMs, user: play.user, session: play.session, thread, turn, nextInMs, answerMs, cause };
   }
 
   /**
@@ -115,23 +133,29 @@ export class AgentLoop {
     this.#current = undefined;
     const { atMs, play, planned } = current;
     const endMs = atMs + planned.answerMs + delayMs;
-    for (const start of planned.starts) this.#waiting.push({ atMs: atMs + start.waitMs, play, planned: start });
-    const { next } = planned;
-    if (next !== undefined) this.#waiting.push({ atMs: endMs + next.waitMs, play, planned: next });
-    play.endMs = Math.max(play.endMs, endMs);
+    const after = this.#begun - 1;
+    const wait = (fromMs: number, isAnswered: boolean, waits: PlannedTurn): void => {
+      const cause = { after, isAnswered, waitMs: waits.waitMs };
+      this.#waiting.push({ atMs: fromMs + waits.waitMs, play, planned: waits, cause });
+    };
+    for (const start of planned.starts) wait(atMs, false, start);
+    if (planned.next !== undefined) wait(endMs, true, planned.next);
+    if (endMs >= play.endMs) [play.endMs, play.last] = [endMs, after];
     play.left--;
-    if (play.left === 0) this.#begin(play.user, play.endMs);
+    if (play.left === 0) this.#begin(play.user, play.endMs, play.last);
   }
 
-  /** Lets a user begin the next session, if there is one. */
-  #begin(user: number, atMs: number): void {
+  /** Lets a user begin the next session, if there is one. `after`: number of the user's request that was answered last. */
+  #begin(user: number, atMs: number, after: number | undefined): void {
     const session = this.#order.shift();
     if (session === undefined) return;
     const recorded = this.#sessions[session] as AgentSession;
     const left = recorded.threads.reduce((sum, { turns }) => sum + turns.length, 0);
-    const play: Play = { user, session, left, endMs: atMs };
+    const play: Play = { user, session, left, endMs: atMs, last: undefined };
     for (const planned of plannedSession(recorded, this.#maxGapS)) {
-      this.#waiting.push({ atMs: atMs + planned.waitMs, play, planned });
+      const waitMs = planned.waitMs + (after === undefined ? atMs : 0);
+      const cause = { after, isAnswered: true, waitMs };
+      this.#waiting.push({ atMs: atMs + planned.waitMs, play, planned, cause });
     }
   }
 }

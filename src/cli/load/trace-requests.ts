@@ -1,9 +1,16 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { READ_REPORT_DELAY_MS } from '../../base/limits.js';
 import { decimalNumber, wholeNumber } from '../../command/options.js';
+import type { SessionRequest } from '../../sim/scenario/workload.js';
 import { AgentLoop } from './agent-loop.js';
 import { AgentPages } from './agent-pages.js';
-import { type AgentSession, BLOCK_TOKENS, beginsAgentSessions, readAgentSessions } from './agent-sessions.js';
+import {
+  type AgentSession,
+  type AgentThread,
+  BLOCK_TOKENS,
+  beginsAgentSessions,
+  readAgentSessions,
+} from './agent-sessions.js';
 import { type TraceRequest, traceRequest } from './trace.js';
 import { type TraceLine, traceLines } from './trace-lines.js';
 
@@ -46,8 +53,11 @@ export function addAgentOptions(command: Command): Command {
       .argParser(wholeNumber(0, GAP_MAX_S))
       .default(3600),
     new Option('--no-shared-tools', 'sessions with equally long tool prompts do not share them'),
-    new Option('--seed <number>', 'draws the order of the sessions').argParser(wholeNumber(0, 2 ** 32 - 1)).default(1),
   ];
+  if (!command.options.some(({ long }) => long === '--seed')) {
+    const seed = new Option('--seed <number>', 'draws the order of the sessions');
+    options.push(seed.argParser(wholeNumber(0, 2 ** 32 - 1)).default(1));
+  }
   for (const option of options) command.addOption(option.helpGroup(HELP_GROUP));
   return command;
 }
@@ -86,6 +96,48 @@ export function* playedRequests(sessions: readonly AgentSession[], options: Agen
     const hashIds = pages.pagesOf(turn, thread, session);
     const { inputTokens, outputTokens } = turn;
     if (hashIds.length > 0) yield { timestampMs: atMs, inputTokens, outputTokens, hashIds, session, nextInMs };
+  }
+}
+
+/**
+ * Reads recorded agent sessions, and plans them for a closed loop: each request names the one that it waits for.
+ * Undefined: the trace is one in the Mooncake format, or has no requests.
+ */
+export async function plannedSessions(
+  path: string,
+  options: AgentOptions & { readonly requests?: number },
+): Promise<SessionRequest[] | undefined> {
+  const lines = traceLines(path);
+  try {
+    const first = await lines.next();
+    if (first.done === true || !beginsAgentSessions(first.value)) return undefined;
+    const sessions = await readAgentSessions(startingWith(first.value, lines));
+    const planned: SessionRequest[] = [];
+    for (const request of plannedRequests(sessions, options)) {
+      if (planned.length >= (options.requests ?? Number.POSITIVE_INFINITY)) break;
+      planned.push(request);
+    }
+    return planned;
+  } finally {
+    await lines.return(undefined);
+  }
+}
+
+function* plannedRequests(sessions: readonly AgentSession[], options: AgentOptions): Generator<SessionRequest> {
+  const pages = new AgentPages({ pageTokens: options.block, isToolShared: options.sharedTools });
+  const loop = new AgentLoop(sessions, { ...options, maxGapS: options.maxGap });
+  const threads = new Map<AgentThread, number>();
+  for (let request = loop.next(); request !== undefined; request = loop.next()) {
+    const { session, thread, turn, nextInMs, answerMs, cause } = request;
+    const number = threads.get(thread) ?? threads.size;
+    threads.set(thread, number);
+    const { after, isAnswered, waitMs } = cause;
+    yield {
+      hashIds: pages.pagesOf(turn, thread, session),
+      ...{ session, thread: number, isAnswered, waitMs, answerMs },
+      ...(after === undefined ? {} : { after }),
+      ...(nextInMs === Number.POSITIVE_INFINITY ? {} : { nextInMs: nextInMs - answerMs }),
+    };
   }
 }
 

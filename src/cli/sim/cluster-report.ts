@@ -43,8 +43,8 @@ export function simClusterReport(run: SimClusterRun): Report {
 
 function highlights({ result }: SimClusterRun): ReportHighlight[] {
   const { counts, recovery, violationsCount, events, virtualMs } = result;
-  const { local, remote, disk } = counts.hits;
-  const asked = local + remote + disk + counts.misses;
+  const { local, remote, disk, object } = counts.hits;
+  const asked = local + remote + disk + object + counts.misses;
   const { requests } = counts;
   return [
     { label: 'Violations', value: String(violationsCount), note: 'of what is promised' },
@@ -96,7 +96,7 @@ function overTime({ scenario, result }: SimClusterRun): LineChart[] {
     isWide: true,
   });
   const share = (part: (sample: Sample) => number) => (sample: Sample) => {
-    const all = sample.local + sample.remote + sample.disk + sample.misses;
+    const all = sample.local + sample.remote + sample.disk + sample.object + sample.misses;
     return all === 0 ? null : part(sample) / all;
   };
   return [
@@ -104,6 +104,7 @@ function overTime({ scenario, result }: SimClusterRun): LineChart[] {
       'own pool': share(({ local }) => local),
       'another node’s pool': share(({ remote }) => remote),
       disk: share(({ disk }) => disk),
+      ...(scenario.shape.objectStore === undefined ? {} : { 'object store': share(({ object }) => object) }),
       'not found': share(({ misses }) => misses),
     }),
     chart('Convergence', 'Nodes, and pairs of nodes that know each other, of all', {
@@ -191,8 +192,9 @@ export function formatSimCluster(
 ): string {
   const { nodes, workload, faults } = scenario;
   const { counts, hash, events, virtualMs, violationsCount, violations, recovery, log } = result;
-  const { local, remote, disk } = counts.hits;
-  const read = local + remote + disk;
+  const { local, remote, disk, object } = counts.hits;
+  const read = local + remote + disk + object;
+  const objects = object === 0 ? '' : `, ${formatShare(object, read)} object store`;
   const calls = Object.entries(counts.calls).map(([kind, count]) => `${formatCount(count)} ${kind}`);
   const pairs: [string, string][] = [
     ['scenario', `seed ${scenario.seed}, ${nodes} nodes, ${workload.kind}, ${faults.length} faults`],
@@ -204,7 +206,7 @@ export function formatSimCluster(
     ['calls', calls.join(', ')],
     [
       'reads',
-      `${formatCount(counts.readsChecked)} checked; ${formatShare(local, read)} local, ${formatShare(remote, read)} remote, ${formatShare(disk, read)} disk; ${formatCount(counts.misses)} misses`,
+      `${formatCount(counts.readsChecked)} checked; ${formatShare(local, read)} local, ${formatShare(remote, read)} remote, ${formatShare(disk, read)} disk${objects}; ${formatCount(counts.misses)} misses`,
     ],
   ];
   if (result.distances !== null) {
@@ -212,10 +214,7 @@ export function formatSimCluster(
     const leaving = ({ host, zone, other }: typeof pages): string => formatShare(other, host + zone + other);
     pairs.push(['leave their zone', `${leaving(pages)} of remote reads, ${leaving(keys)} of directory lookups`]);
   }
-  if (counts.requests.count > 0) {
-    const { count, asked, found } = counts.requests;
-    pairs.push(['requests', `${formatCount(count)}, prefix hit rate ${(asked === 0 ? 0 : found / asked).toFixed(4)}`]);
-  }
+  pairs.push(...requestPairs(counts));
   if (recovery !== null) {
     const shown = (time: number | null) => (time === null ? 'not' : `after ${(time / 1000).toFixed(3)} s`);
     pairs.push([
@@ -230,6 +229,25 @@ export function formatSimCluster(
     parts.push(`${key}\n  ${story.join('\n  ')}`);
   if (withLog) parts.push(log.join('\n'));
   return parts.join('\n\n');
+}
+
+/** What requests found, how long they waited for it, and what was brought back for them. */
+function requestPairs({ requests, prefetched }: ScenarioResult['counts']): [string, string][] {
+  const { count, asked, found, local, waitMs } = requests;
+  if (count === 0) return [];
+  const pairs: [string, string][] = [
+    ['requests', `${formatCount(count)}, prefix hit rate ${(asked === 0 ? 0 : found / asked).toFixed(4)}`],
+  ];
+  if (waitMs !== null) {
+    const [mean, p50, p99] = [waitMs.mean, waitMs.p50, waitMs.p99].map((ms) => `${ms.toFixed(0)} ms`);
+    pairs.push(['found pages', `${formatShare(local, found)} in the pool of the node when asked for`]);
+    pairs.push(['waiting for them', `p50 ${p50}, p99 ${p99}, mean ${mean}`]);
+  }
+  const { brought, used, wasted } = prefetched;
+  if (brought === 0) return pairs;
+  const left = formatShare(brought - used - wasted, brought);
+  const shares = `${formatShare(used, brought)} used, ${formatShare(wasted, brought)} wasted, ${left} not read yet`;
+  return [...pairs, ['brought back', `${formatCount(brought)} pages; ${shares}`]];
 }
 
 /** The first violations, each with its virtual time. */

@@ -19,10 +19,19 @@ import { randomScenario, withRandomFaults } from '../../sim/scenario/random-scen
 import { type Scenario, scenarioOf } from '../../sim/scenario/scenario.js';
 import { CONVERSATIONS, MIXED, TRACE, type Workload } from '../../sim/scenario/workload.js';
 import { readTrace } from '../load/trace.js';
+import { plannedSessions } from '../load/trace-requests.js';
 import { formatSimCluster, formatViolations, seedLine, simClusterReport, wordsOf } from './cluster-report.js';
+import {
+  addSessionsOptions,
+  SESSIONS_OPTIONS,
+  type SimSessionsOptions,
+  sessionsMs,
+  sessionsWorkload,
+  storageShape,
+} from './cluster-sessions.js';
 import { outputOfSelf } from './own-process.js';
 
-interface SimClusterOptions {
+interface SimClusterOptions extends SimSessionsOptions {
   readonly seed: number;
   readonly seeds?: number;
   readonly jobs: number;
@@ -92,6 +101,7 @@ const SHAPING: readonly (keyof SimClusterOptions)[] = [
   'diskPages',
   'latencyMs',
   'option',
+  ...SESSIONS_OPTIONS,
 ];
 const LOG_MAX_LINES = 200;
 
@@ -102,12 +112,13 @@ Examples:
   meshcache sim cluster --random --seed 210 --shrink --json > small.json
   meshcache sim cluster --scenario small.json --until 12.5
   meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
+  meshcache sim cluster --trace agents.jsonl --users 16 --pool-pages 2000 --disk-pages 2500 --disk-rate 6gb --told prefetch
 
 Nodes are those of real clusters; clocks, network, disks and hosts are simulated. The hash that is printed is the same for the same
 scenario on every machine. The exit status is 1 when a guarantee of docs/guarantees.md was broken.`;
 
 export function simClusterCommand(context: CommandContext): Command {
-  return new Command('cluster')
+  const command = new Command('cluster')
     .description('run whole nodes on virtual time, with faults, and check every read')
     .option('--seed <number>', 'the same seed makes the same run', wholeNumber(0, 2 ** 32 - 1), 1)
     .addOption(
@@ -133,7 +144,7 @@ export function simClusterCommand(context: CommandContext): Command {
     .addOption(
       new Option('--workload <kind>', 'what the nodes do').choices(['mixed', 'conversations', 'none']).default('mixed'),
     )
-    .option('--trace <file>', 'use the requests of a Mooncake-format trace instead')
+    .option('--trace <file>', 'use the requests of a Mooncake-format trace, or recorded agent sessions, instead')
     .option('--requests <count>', 'with --trace: number of requests (default: all)', wholeNumber(1, 1e9))
     .option('--speed <factor>', 'with --trace: factor of its speed (default: 1)', decimalNumber(0.001, 1e6, ''))
     .addOption(
@@ -164,6 +175,7 @@ export function simClusterCommand(context: CommandContext): Command {
       const run = seeds === undefined ? runOne(options, context) : runSeeds(options, seeds, context);
       await untilInterrupted(run, context);
     });
+  return addSessionsOptions(command);
 }
 
 async function runSeeds(options: SimClusterOptions, count: number, context: CommandContext): Promise<void> {
@@ -260,9 +272,9 @@ function byChance(seed: number, { nodes, duration, faults }: SimClusterOptions):
 async function scenarioFrom(options: SimClusterOptions): Promise<Scenario> {
   if (options.scenario !== undefined) return readScenario(options.scenario);
   if (options.random) return byChance(options.seed, options);
-  const { seed, nodes = 3, ranks, zones, duration = 30, poolPages, diskPages, latencyMs, option, faults } = options;
+  const { seed, nodes = 3, ranks, zones, poolPages, diskPages, latencyMs, networkRate, option, faults } = options;
   const workload = await workloadFrom(options);
-  const durationMs = workload.kind === 'trace' ? traceMs(workload, options) : duration * 1000;
+  const durationMs = durationOf(workload, options);
   const scenario = scenarioOf({
     seed,
     nodes,
@@ -273,20 +285,30 @@ async function scenarioFrom(options: SimClusterOptions): Promise<Scenario> {
       poolPages,
       pageBytes: options.pageBytes,
       diskPages: diskPages ?? null,
+      ...storageShape(options),
       ...(zones === undefined ? {} : { zones }),
       config: option,
       listedMasters: Math.min(3, nodes),
     },
-    ...(latencyMs === undefined ? {} : { network: { latencyMs } }),
+    network: {
+      ...(latencyMs === undefined ? {} : { latencyMs }),
+      ...(networkRate === undefined ? {} : { bytesPerS: networkRate }),
+    },
   });
   return faults.length === 0 ? scenario : withRandomFaults(scenario, faults);
 }
 
-async function workloadFrom({ workload, trace, requests, speed, routing }: SimClusterOptions): Promise<Workload> {
+async function workloadFrom(options: SimClusterOptions): Promise<Workload> {
+  const { workload, trace, requests, speed, routing } = options;
   if (trace === undefined) {
     if (requests !== undefined || speed !== undefined) throw wrongUsage('--requests and --speed need --trace');
     if (workload === 'conversations') return { ...CONVERSATIONS, routing };
     return workload === 'mixed' ? MIXED : { kind: 'none' };
+  }
+  const planned = await plannedSessions(trace, options);
+  if (planned !== undefined) {
+    if (speed !== undefined) throw wrongUsage('--speed is for traces in the Mooncake format, not for agent sessions');
+    return { ...sessionsWorkload(planned, options), routing };
   }
   const read: { timestampMs: number; hashIds: readonly number[] }[] = [];
   for await (const { timestampMs, hashIds } of readTrace(trace)) {
@@ -295,6 +317,12 @@ async function workloadFrom({ workload, trace, requests, speed, routing }: SimCl
   }
   if (read.length === 0) throw new CommandFailure(`the trace ${trace} has no requests`);
   return { ...TRACE, requests: read, speed: speed ?? TRACE.speed, routing };
+}
+
+function durationOf(workload: Workload, options: SimClusterOptions): number {
+  if (workload.kind === 'trace') return traceMs(workload, options);
+  if (workload.kind !== 'sessions' || options.duration !== undefined) return (options.duration ?? 30) * 1000;
+  return sessionsMs(workload.requests);
 }
 
 /** Duration of the requested part of the trace, which is the whole trace by default. */

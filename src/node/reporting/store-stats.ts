@@ -2,6 +2,7 @@ import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { PlacementStats } from '../../store/holding/placement-lane.js';
 import type { Placements } from '../../store/holding/placements.js';
+import type { PrefetchedPages, Prefetching } from '../../store/holding/prefetching.js';
 import type { PageStore, PageStoreStats } from '../../store/page-store.js';
 import type { PagePins } from '../../store/pins/page-pins.js';
 
@@ -18,6 +19,8 @@ export interface StoreStats extends PageStoreStats {
   /** Ranges reused before the end of their quarantine, because the quarantine was full. */
   readonly earlyReuses: number;
   readonly members: number;
+  /** Pages that were brought into the pool before they were read. */
+  readonly prefetched: PrefetchedPages;
   /** The disk tier's contents and counters; null without one. */
   readonly disk: DiskInfo | null;
   /** Statistics of placing on storage nodes; null if the write policy keeps all pages local. */
@@ -31,6 +34,7 @@ export function storeStats(parts: {
   readonly disk: DiskStore | null;
   readonly pins: Pick<PagePins, 'count' | 'bytes'>;
   readonly placements: Pick<Placements, 'stats'> | null;
+  readonly prefetching: Pick<Prefetching, 'stats'>;
   readonly members: number;
 }): StoreStats {
   const pool = parts.pool.stats();
@@ -45,6 +49,7 @@ export function storeStats(parts: {
     evictions: pool.evictions,
     earlyReuses: pool.earlyReuses,
     members: parts.members,
+    prefetched: parts.prefetching.stats(),
     disk: parts.disk?.info() ?? null,
     placement: parts.placements?.stats() ?? null,
   };

@@ -15,6 +15,8 @@ export interface SimRequest {
 
 /** Makes requests until it is stopped. */
 export interface RequestSource {
+  /** Resolves when there are no more requests; a source without it makes them for the whole duration. */
+  readonly over?: Promise<void>;
   start(): void;
   stop(): void;
 }
@@ -23,7 +25,7 @@ export interface RequestSource {
 const KEY_CHARACTERS = 64;
 
 /** The key of a page: its name, padded to the length of a content hash. */
-function pageKey(name: string): string {
+export function pageKey(name: string): string {
   return name.padEnd(KEY_CHARACTERS, '.');
 }
 
@@ -126,6 +128,12 @@ export interface RequestOutcome {
   readonly asked: number;
   /** Pages read before the first miss. */
   readonly found: number;
+  /** Found pages that were in the pool of the node when the request came. */
+  readonly local: number;
+  /** Milliseconds until the found pages were in the memory of the program. */
+  readonly waitMs: number;
+  /** Milliseconds from then until the others were set. */
+  readonly setMs: number;
 }
 
 /**
@@ -146,13 +154,17 @@ export class RequestServing {
 
   /** Serves one request; its keys are in the order of the prefix. */
   async serve(keys: readonly string[]): Promise<RequestOutcome> {
+    const startMs = this.#clock.nowMs();
+    const tiers = this.#store.store.tiersOf(keys);
     const existing = await this.#store.exists(keys);
     const found = await this.#readPrefix(keys, existing);
+    const readMs = this.#clock.nowMs();
     await this.#pass(this.#computeMsPerPage * (keys.length - found));
     for (let from = found; from < keys.length; from += BATCH_PAGES) {
       await this.#store.setComputed(keys.slice(from, from + BATCH_PAGES));
     }
-    return { asked: keys.length, found };
+    const local = tiers.slice(0, found).filter((tier) => tier === 'memory').length;
+    return { asked: keys.length, found, local, waitMs: readMs - startMs, setMs: this.#clock.nowMs() - readMs };
   }
 
   /** The number of pages read before the first miss. */

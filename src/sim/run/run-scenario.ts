@@ -2,15 +2,16 @@ import { dateOf } from '../../base/concurrency/hybrid-clock.js';
 import { MeshCacheConfig, type StorageConfig } from '../../config.js';
 import type { DISTANCES } from '../../net/distance.js';
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
+import type { PrefetchedPages } from '../../store/holding/prefetching.js';
 import type { CallKind } from '../check/call-watch.js';
 import { type Violation, Violations } from '../check/violations.js';
 import { FAULT_KINDS, type FaultKind } from '../scenario/faults.js';
-import { nodesOfHosts, type Scenario, scenarioOf } from '../scenario/scenario.js';
+import { isLong, nodesOfHosts, type Scenario, scenarioOf } from '../scenario/scenario.js';
 import { formatJournalLine, type JournalLine } from '../world/journal.js';
 import { SimulatedFailure } from '../world/kernel/scheduler.js';
 import type { SimProcess } from '../world/sim-process.js';
 import { World } from '../world/world.js';
-import { nodeName, storageConfig } from './node-settings.js';
+import { networkScale, nodeName, objectStoreShape, storageConfig } from './node-settings.js';
 import { Recovery, type RecoveryTimes } from './recovery.js';
 import type { Sample } from './series.js';
 import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
@@ -59,7 +60,7 @@ export interface ScenarioResult {
     readonly longestMs: Readonly<Record<CallKind, number>>;
     /** Number of reads that delivered a page; each was checked. */
     readonly readsChecked: number;
-    readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
+    readonly hits: Readonly<Record<'local' | 'remote' | 'disk' | 'object', number>>;
     readonly misses: number;
     readonly evictions: number;
     readonly starts: number;
@@ -68,7 +69,13 @@ export interface ScenarioResult {
       readonly asked: number;
       readonly found: number;
       readonly lost: number;
+      /** Found pages that were in the pool of their node when they were asked for. */
+      readonly local: number;
+      /** Milliseconds until the found pages of a request were in the memory of its program; null without requests. */
+      readonly waitMs: { readonly mean: number; readonly p50: number; readonly p99: number } | null;
     };
+    /** Pages that nodes have brought into their pools before they were read, until the workload ended. */
+    readonly prefetched: PrefetchedPages;
   };
   /** Pages read from other nodes, and keys looked up at directory owners, by distance; null without zones. */
   readonly distances: Readonly<Record<'pages' | 'keys', Readonly<Record<(typeof DISTANCES)[number], number>>>> | null;
@@ -93,7 +100,7 @@ const EVENTS_TOLD_AFTER_MS = 1_000;
 /** Most differences of a list to show. */
 const SHOWN_COUNT = 10;
 /**
- * Number of pages above which the structures are checked less often in traces, which are long: the time of a check is
+ * Number of pages above which the structures are checked less often in workloads that are long: the time of a check is
  * proportional to the number of pages.
  */
 const VERIFIED_PAGES_COUNT = 2_048;
@@ -117,6 +124,7 @@ class ScenarioRun {
   readonly #expected: ExpectedErrors;
   readonly #cluster: SimCluster;
   #recovery: RecoveryTimes | null = null;
+  #prefetched: PrefetchedPages = { brought: 0, used: 0, wasted: 0 };
   #isOver = false;
 
   constructor(scenario: Scenario, options: RunOptions) {
@@ -126,7 +134,8 @@ class ScenarioRun {
     this.#expected = new ExpectedErrors(scenario, () => this.#cluster.workSinceMs);
     this.#world = new World({
       seed,
-      network,
+      network: { ...network, ...networkScale(scenario) },
+      objectStore: objectStoreShape(scenario),
       logMaxLines: options.logMaxLines ?? LOG_MAX_LINES,
       onLog: (line) => this.#logged(line),
       ...(options.onEvent === undefined ? {} : { onEvent: options.onEvent }),
@@ -171,6 +180,7 @@ class ScenarioRun {
     await cluster.start();
     started(world.nowMs);
     await cluster.work();
+    this.#prefetched = prefetchedBy(cluster.nodes);
     const healedMs = world.nowMs;
     await cluster.rest();
     const recovery = new Recovery(cluster);
@@ -232,8 +242,8 @@ class ScenarioRun {
   }
 
   get #verifyMs(): number {
-    const { nodes, shape, workload } = this.#scenario;
-    if (workload.kind !== 'trace') return VERIFY_MS;
+    const { nodes, shape } = this.#scenario;
+    if (!isLong(this.#scenario)) return VERIFY_MS;
     const pages = nodes * (shape.poolPages + (shape.diskPages ?? 0));
     return VERIFY_MS * Math.max(1, Math.ceil(pages / VERIFIED_PAGES_COUNT));
   }
@@ -244,7 +254,8 @@ class ScenarioRun {
 
   #result(): ScenarioResult {
     const { checker, nodes, series, requests } = this.#cluster;
-    const { local, remote, disk, misses, evictions } = series.totals();
+    const { count, asked, found, lost, local: localFound, waitsMs } = requests;
+    const { local, remote, disk, object, misses, evictions } = series.totals();
     return {
       seed: this.#scenario.seed,
       hash: this.#world.hash,
@@ -256,11 +267,12 @@ class ScenarioRun {
         calls: { ...checker.watch.counts },
         longestMs: { ...checker.watch.longestMs },
         readsChecked: checker.readsCount,
-        hits: { local, remote, disk },
+        hits: { local, remote, disk, object },
         misses,
         evictions,
         starts: nodes.reduce((sum, { starts }) => sum + starts, 0),
-        requests: { ...requests },
+        requests: { count, asked, found, lost, local: localFound, waitMs: spread(waitsMs) },
+        prefetched: this.#prefetched,
       },
       distances: this.#scenario.shape.zones === undefined ? null : series.distances(),
       recovery: this.#recovery,
@@ -280,6 +292,25 @@ class ScenarioRun {
       }),
     );
   }
+}
+
+/** What the present processes of the nodes have prefetched. */
+function prefetchedBy(nodes: readonly SimNode[]): PrefetchedPages {
+  const sum = { brought: 0, used: 0, wasted: 0 };
+  for (const { store } of nodes) {
+    const { brought = 0, used = 0, wasted = 0 } = store?.stats().prefetched ?? {};
+    [sum.brought, sum.used, sum.wasted] = [sum.brought + brought, sum.used + used, sum.wasted + wasted];
+  }
+  return sum;
+}
+
+/** Mean and percentiles; null without values. */
+function spread(values: readonly number[]): { mean: number; p50: number; p99: number } | null {
+  if (values.length === 0) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  const at = (share: number) => sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] as number;
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  return { mean, p50: at(0.5), p99: at(0.99) };
 }
 
 /** How a node's list built from page events differs from the node's pages; empty for a node that does not run. */

@@ -5,10 +5,11 @@ import type { SimNode } from './sim-node.js';
 /** Activity of a cluster from the end of the previous sample to `atMs`. */
 export interface Sample {
   readonly atMs: number;
-  /** Pages read from the own pool; `remote` and `disk` are the other sources. */
+  /** Pages read from the own pool; `remote`, `disk` and `object` are the other sources. */
   readonly local: number;
   readonly remote: number;
   readonly disk: number;
+  readonly object: number;
   readonly misses: number;
   /** Pages of requests that were looked up; `found` counts those read before the first miss. */
   readonly asked: number;
@@ -33,6 +34,7 @@ interface Totals {
   local: number;
   remote: number;
   disk: number;
+  object: number;
   misses: number;
   evictions: number;
 }
@@ -42,7 +44,7 @@ const FAR_METRICS = {
   keys: 'meshcache_directory_asked_keys_total',
 } as const;
 
-const NOTHING: Totals = { local: 0, remote: 0, disk: 0, misses: 0, evictions: 0 };
+const NOTHING: Totals = { local: 0, remote: 0, disk: 0, object: 0, misses: 0, evictions: 0 };
 
 /** Samples a cluster at intervals, and keeps the counts of stores that have ended. */
 export class Series {
@@ -108,6 +110,7 @@ export class Series {
       local: now.local - before.local,
       remote: now.remote - before.remote,
       disk: now.disk - before.disk,
+      object: now.object - before.object,
       misses: now.misses - before.misses,
       asked: now.asked - before.asked,
       found: now.found - before.found,

@@ -16,10 +16,17 @@ import type { SimProcess } from '../world/sim-process.js';
 import type { World } from '../world/world.js';
 import { FaultInjection } from './fault-injection.js';
 import { MixedKeys } from './mixed-calls.js';
-import { controlPort, hostAddress, hostName, SOURCE_NAME } from './node-settings.js';
-import { ConversationRequests, type RequestSource, type SimRequest, TraceRequests } from './requests.js';
+import { controlPort, diskShape, hostAddress, hostName, SOURCE_NAME } from './node-settings.js';
+import {
+  ConversationRequests,
+  type RequestOutcome,
+  type RequestSource,
+  type SimRequest,
+  TraceRequests,
+} from './requests.js';
 import type { RunOptions } from './run-scenario.js';
 import { Series } from './series.js';
+import { SessionRequests } from './session-requests.js';
 import { SimNode } from './sim-node.js';
 
 /** Chooses the node that serves a request, by its number from 1. */
@@ -43,10 +50,10 @@ export class SimCluster {
   readonly faults: FaultInjection;
   readonly series: Series;
   /**
-   * Counts of requests: pages looked up, pages read before the first miss, and requests lost with a node that went
-   * down.
+   * Counts of requests: pages looked up, pages read before the first miss and those of them that were in the pool of
+   * the node, and requests lost with a node that went down. The time that each one waited for its found pages.
    */
-  readonly requests = { count: 0, asked: 0, found: 0, lost: 0 };
+  readonly requests = { count: 0, asked: 0, found: 0, local: 0, lost: 0, waitsMs: [] as number[] };
   /** Virtual time at which the scenario's times begin. */
   workSinceMs = 0;
   /** @internal */
@@ -109,7 +116,7 @@ export class SimCluster {
     for (const node of this.nodes) node.work();
     this.#source?.start();
     await Promise.all([
-      until(durationMs),
+      Promise.race([until(durationMs), ...(this.#source?.over === undefined ? [] : [this.#source.over])]),
       this.#program?.(this),
       ...faults.map((fault) => until(fault.atMs).then(() => this.faults.inject(fault))),
       ...joins.map(async ({ atMs, nodes }) => {
@@ -139,21 +146,24 @@ export class SimCluster {
 
   #hosts(): SimHost[] {
     const { nodes } = this.scenario;
+    const disk = diskShape(this.scenario);
     return Array.from({ length: hostOf(this.scenario, nodes) }, (_, i) => {
-      return this.world.host({ name: hostName(i + 1), address: hostAddress(i + 1) });
+      return this.world.host({ name: hostName(i + 1), address: hostAddress(i + 1), disk });
     });
   }
 
   #requestSource(): RequestSource | undefined {
     const { workload } = this.scenario;
     if (workload.kind === 'trace') return new TraceRequests(workload, this);
+    if (workload.kind === 'sessions') return new SessionRequests(workload, this);
     return workload.kind === 'conversations' ? new ConversationRequests(workload, this) : undefined;
   }
 
   /**
-   * @internal Sends a request to a node. Resolves when it has been served, or its node went down; may never resolve.
+   * @internal Sends a request to a node. Resolves with the node when it has been served, undefined if the node went
+   * down; may never resolve.
    */
-  async send(request: SimRequest): Promise<void> {
+  async send(request: SimRequest): Promise<{ node: SimNode; outcome: RequestOutcome } | undefined> {
     const number = this.#route(request, this.nodes);
     const chosen = this.nodes[number - 1];
     if (chosen === undefined) {
@@ -165,12 +175,15 @@ export class SimCluster {
     const node = chosen.isUp ? chosen : this.nodes.find(({ isUp }) => isUp);
     this.requests.count++;
     const outcome = await node?.serve(request.keys);
-    if (outcome === undefined) {
+    if (node === undefined || outcome === undefined) {
       this.requests.lost++;
-      return;
+      return undefined;
     }
     this.requests.asked += outcome.asked;
     this.requests.found += outcome.found;
+    this.requests.local += outcome.local;
+    this.requests.waitsMs.push(outcome.waitMs);
+    return { node, outcome };
   }
 
   /** Virtual time in milliseconds. */

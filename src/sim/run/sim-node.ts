@@ -3,6 +3,7 @@ import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { CheckedStore } from '../check/checked-store.js';
 import { FollowedPages } from '../check/followed-pages.js';
 import type { ProcessId } from '../check/statements.js';
+import { isLong } from '../scenario/scenario.js';
 import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { SimProcess } from '../world/sim-process.js';
@@ -28,7 +29,7 @@ export interface SimNodeRunning {
   readonly checked: CheckedStore;
   readonly calls: MixedCalls | undefined;
   readonly serving: RequestServing;
-  /** A router's list of the node's pages; undefined for traces, which have too many pages. */
+  /** A router's list of the node's pages; undefined for long workloads, which have too many pages. */
   readonly followed: FollowedPages | undefined;
 }
 
@@ -276,7 +277,7 @@ export class SimNode {
     const calls = keys === undefined ? undefined : new MixedCalls(keys, checked, { clock, start: this.starts });
     const computeMsPerPage = 'computeMsPerPage' in workload ? workload.computeMsPerPage : 0;
     const serving = new RequestServing(checked, clock, computeMsPerPage);
-    const followed = workload.kind === 'trace' ? undefined : new FollowedPages();
+    const followed = isLong(scenario) ? undefined : new FollowedPages();
     followed?.follow(store);
     return { id, process, store, checked, calls, serving, followed };
   }

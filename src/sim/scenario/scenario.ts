@@ -3,17 +3,33 @@ import { shown } from '../../base/shown.js';
 import { PLACEMENT_ROUTINGS } from '../../core/index.js';
 import { PAGE_MIN_BYTES } from '../check/page-bytes.js';
 import { FAULT_KINDS, type Fault, type Join, shapeOf } from './faults.js';
-import { CONVERSATIONS, MIXED, TRACE, type Workload } from './workload.js';
+import { CONVERSATIONS, MIXED, SESSIONS, type SessionsWorkload, TOLD, TRACE, type Workload } from './workload.js';
+
+/** Speed of a disk, or of the way from a host to the object store. */
+export interface StorageSpeed {
+  /** Bytes per second of data, in each direction. */
+  readonly bytesPerS: number;
+  readonly latencyMs: number;
+}
 
 /** Properties of every node. */
 export interface Shape {
   /** Capacity of a pool in pages of `pageBytes`. */
   readonly poolPages: number;
   readonly pageBytes: number;
+  /**
+   * Bytes that a page stands for, so that simulated pages may be small: network, disks and object store take the time
+   * of so many. Default: `pageBytes`.
+   */
+  readonly standsForBytes?: number;
   /** Capacity of a disk tier in pages; null: there is none. */
   readonly diskPages: number | null;
   /** Nodes with a disk tier if `diskPages` is not null; default: all. */
   readonly diskNodes?: readonly number[];
+  /** Speed of every disk; default: 3 GB/s for reads, 1.5 GB/s for writes, .08 ms. */
+  readonly disk?: StorageSpeed;
+  /** Speed of the object store behind all nodes; default: there is none. */
+  readonly objectStore?: StorageSpeed;
   /** Number of zones, to which the hosts are assigned in turn; default: nodes have no zone. */
   readonly zones?: number;
   /** Whether every pool outlives its process (`pool_path`), until its host loses power; default: no. */
@@ -79,6 +95,7 @@ export const SCENARIO: Scenario = {
 export function scenarioOf(given: ScenarioInit): Scenario {
   checkNames('keys', given, Object.keys(SCENARIO));
   const optional = ['diskNodes', 'storageNodes', 'zones', 'keepsPools', 'removalsMaxKeys', 'discovery'];
+  optional.push('standsForBytes', 'disk', 'objectStore');
   checkNames('keys of shape', given.shape ?? {}, [...Object.keys(SCENARIO.shape), ...optional]);
   checkNames('keys of network', given.network ?? {}, Object.keys(SCENARIO.network));
   const scenario: Scenario = {
@@ -126,12 +143,27 @@ export function hasClockFaults({ faults }: Scenario): boolean {
   return faults.some(({ kind }) => shapeOf(kind).group === 'clock');
 }
 
+/** Whether the workload has so many pages that not everything is checked at every moment. */
+export function isLong({ workload }: Scenario): boolean {
+  return workload.kind === 'trace' || workload.kind === 'sessions';
+}
+
+/** How many times longer data is than the simulated one. */
+export function dataScale({ shape }: Scenario): number {
+  return (shape.standsForBytes ?? shape.pageBytes) / shape.pageBytes;
+}
+
 /** Whether a page may be on more nodes than those that have set it. */
 export function hasCopies({ shape, faults, workload }: Scenario): boolean {
   const isPinning = workload.kind === 'mixed' && workload.pinEveryMs > 0;
   const isPlacing = (shape.storageNodes ?? []).length > 0;
+  const isFetching = shape.objectStore !== undefined || (workload.kind === 'sessions' && workload.told === 'prefetch');
   return (
-    isPinning || isPlacing || shape.config.promote_hot_reads === true || faults.some(({ kind }) => kind === 'drain')
+    isPinning ||
+    isPlacing ||
+    isFetching ||
+    shape.config.promote_hot_reads === true ||
+    faults.some(({ kind }) => kind === 'drain')
   );
 }
 
@@ -140,6 +172,7 @@ const WORKLOADS: { readonly [Kind in Workload['kind']]: Workload } = {
   mixed: MIXED,
   conversations: CONVERSATIONS,
   trace: { ...TRACE, requests: [] },
+  sessions: { ...SESSIONS, requests: [] },
   none: { kind: 'none' },
 };
 
@@ -160,6 +193,8 @@ const OWN_SETTINGS = [
   'disk_size',
   'pool_path',
   'role',
+  'object_store',
+  'object_store_endpoint',
 ];
 
 /** Throws `ArgumentError` for an invalid scenario, which may come from a file and have any form. */
@@ -202,6 +237,11 @@ function checkShape(shape: Scenario['shape'], nodes: number): void {
   checkWhole('shape.poolPages', poolPages, 1);
   const isPage = Number.isSafeInteger(pageBytes) && pageBytes >= PAGE_MIN_BYTES && pageBytes % 8 === 0;
   check('shape.pageBytes', pageBytes, isPage, `a multiple of 8 from ${PAGE_MIN_BYTES} on`);
+  const { standsForBytes = pageBytes, disk, objectStore } = shape;
+  const isLarger = isNumber(standsForBytes) && standsForBytes >= pageBytes;
+  check('shape.standsForBytes', standsForBytes, isLarger, `a number of bytes from pageBytes, ${pageBytes}, on`);
+  checkSpeed('shape.disk', disk);
+  checkSpeed('shape.objectStore', objectStore);
   if (diskPages !== null) checkWhole('shape.diskPages', diskPages, 1);
   checkNodes('shape.diskNodes', diskNodes, nodes);
   checkWhole('shape.zones', zones, 1);
@@ -214,6 +254,13 @@ function checkShape(shape: Scenario['shape'], nodes: number): void {
   for (const name of Object.keys(config)) {
     check('shape.config', name, !OWN_SETTINGS.includes(name), `any setting but ${OWN_SETTINGS.join(', ')}`);
   }
+}
+
+function checkSpeed(name: string, speed: StorageSpeed | undefined): void {
+  if (speed === undefined) return;
+  checkNames(name, speed, ['bytesPerS', 'latencyMs']);
+  check(`${name}.bytesPerS`, speed.bytesPerS, isNumber(speed.bytesPerS) && speed.bytesPerS > 0, 'a number above 0');
+  checkNumber(`${name}.latencyMs`, speed.latencyMs);
 }
 
 function checkWorkload(workload: Workload): void {
@@ -229,11 +276,24 @@ function checkWorkload(workload: Workload): void {
     const { routing } = workload;
     check('workload.routing', routing, PLACEMENT_ROUTINGS.includes(routing), PLACEMENT_ROUTINGS.join(', '));
   }
+  if (workload.kind === 'sessions') checkSessions(workload);
   if (workload.kind !== 'trace') return;
   check('workload.speed', workload.speed, workload.speed > 0, 'a number above 0');
   for (const request of workload.requests) {
     const isRequest = Number.isFinite(request?.timestampMs) && Array.isArray(request?.hashIds);
     check('workload.requests', request, isRequest, '{ timestampMs: number, hashIds: list }');
+  }
+}
+
+function checkSessions({ requests, told, toldWrong, toldError }: SessionsWorkload): void {
+  check('workload.told', told, TOLD.includes(told), TOLD.join(', '));
+  check('workload.toldWrong', toldWrong, toldWrong <= 1, '0 to 1');
+  check('workload.toldError', toldError, toldError <= 1, '0 to 1');
+  for (const [i, request] of requests.entries()) {
+    const { session, thread, after = -1, waitMs, answerMs, nextInMs = 0 } = request ?? {};
+    const isTimed = [session, thread, waitMs, answerMs, nextInMs].every((value) => isNumber(value) && value >= 0);
+    const isRequest = Array.isArray(request?.hashIds) && Number.isSafeInteger(after) && after < i && isTimed;
+    check('workload.requests', request, isRequest, 'requests with times from 0 on, each after an earlier one');
   }
 }
 

@@ -66,13 +66,50 @@ export interface TraceWorkload {
   readonly computeMsPerPage: number;
 }
 
+/** One request of a session. */
+export interface SessionRequest {
+  /** One id for each page; equal ids have equal prefixes. */
+  readonly hashIds: readonly number[];
+  readonly session: number;
+  /** Number of the agent or subagent that makes it: its requests follow each other. */
+  readonly thread: number;
+  /** Index of an earlier request for which this one waits; default: none, it waits from the start. */
+  readonly after?: number;
+  /** Whether it waits for the answer to that request; false: for its begin. */
+  readonly isAnswered: boolean;
+  /** Milliseconds from then on until this request begins. */
+  readonly waitMs: number;
+  /** Milliseconds from the end of the lookup until the answer is complete. */
+  readonly answerMs: number;
+  /** Milliseconds from the answer to the thread's next request; default: there is none. */
+  readonly nextInMs?: number;
+}
+
+/**
+ * What a program says when a request is answered. `waiting`: when the thread's next request comes, or that it has
+ * ended; `prefetch`: the same, and it has the pages of the request brought back by then.
+ */
+export type Told = 'nothing' | 'waiting' | 'prefetch';
+
+/** Sessions in a closed loop: a request begins after the answer to the one before it. */
+export interface SessionsWorkload {
+  readonly kind: 'sessions';
+  readonly requests: readonly SessionRequest[];
+  readonly routing: PlacementRouting;
+  readonly told: Told;
+  /** Share of the told times that are those of some other request. */
+  readonly toldWrong: number;
+  /** Largest error of the others, as a share of the time: .3 tells from 70 to 130 %. */
+  readonly toldError: number;
+}
+
 /** No workload: nodes only join, stay and leave. */
 export interface NoWorkload {
   readonly kind: 'none';
 }
 
 /** The work of the nodes in a scenario. */
-export type Workload = MixedWorkload | ConversationWorkload | TraceWorkload | NoWorkload;
+export type Workload = MixedWorkload | ConversationWorkload | TraceWorkload | SessionsWorkload | NoWorkload;
 
 /** Mixed calls with all defaults. */
 export const MIXED: MixedWorkload = {
@@ -111,3 +148,15 @@ export const TRACE: Omit<TraceWorkload, 'requests'> = {
   speed: 1,
   computeMsPerPage: 0,
 };
+
+/** Defaults of a workload of sessions, without its requests. */
+export const SESSIONS: Omit<SessionsWorkload, 'requests'> = {
+  kind: 'sessions',
+  routing: 'session',
+  told: 'nothing',
+  toldWrong: 0,
+  toldError: 0,
+};
+
+/** All values of {@link Told}. */
+export const TOLD: readonly Told[] = ['nothing', 'waiting', 'prefetch'];

@@ -1,4 +1,4 @@
-import type { HttpClient, HttpConnections, HttpListener, HttpPost } from '../../base/environment/http-client.js';
+import type { HttpClient, HttpListener, HttpPost } from '../../base/environment/http-client.js';
 import type { SimProcess } from './sim-process.js';
 
 /** Milliseconds until a request is answered. */
@@ -121,12 +121,9 @@ export class SimEtcd {
     this.#expire();
   }
 
-  /** @internal The HTTP client of a process. */
-  seenBy(process: SimProcess): HttpClient {
-    return {
-      post: (request, listener) => this.#post(process, request, listener),
-      connections: () => noServer(process),
-    };
+  /** @internal Sends requests of a process. */
+  seenBy(process: SimProcess): HttpClient['post'] {
+    return (request, listener) => this.#post(process, request, listener);
   }
 
   #post(process: SimProcess, { path, body }: HttpPost, listener: HttpListener): () => void {
@@ -246,12 +243,4 @@ function plain(base64: string): string {
 
 function encoded(text: string): string {
   return Buffer.from(text).toString('base64');
-}
-
-/** Connections to a server that does not exist. */
-function noServer(process: SimProcess): HttpConnections {
-  return {
-    send: (_request, { onEnd }) => process.clock.after(ANSWER_MS, () => onEnd(new Error('ECONNREFUSED'))),
-    close: () => {},
-  };
 }

@@ -79,7 +79,10 @@ export class SimProcess implements NetworkProcess {
       threads: inlineThreads(this.clock),
       host: host.seenBy(this),
       names: world.names.seenBy(this),
-      http: world.etcd.seenBy(this),
+      http: {
+        post: world.etcd.seenBy(this),
+        connections: (server) => world.objects.connections(this, server),
+      },
       log: { log: (level, message, fields) => world.journal.add(this, level, message, fields) },
       metrics: this.metrics,
     };

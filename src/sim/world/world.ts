@@ -7,12 +7,15 @@ import { NETWORK_SHAPE, type NetworkShape } from './network/link.js';
 import { SimEtcd } from './sim-etcd.js';
 import { type HostOptions, SimHost } from './sim-host.js';
 import { SimNames } from './sim-names.js';
+import { type ObjectStoreShape, SimObjectStore } from './sim-object-store.js';
 
 /** Options of a {@link World}. */
 export interface WorldOptions {
   /** A whole number; the same seed gives the same run. */
   readonly seed: number;
   readonly network?: Partial<NetworkShape>;
+  /** The object store of all hosts; default: there is none. */
+  readonly objectStore?: ObjectStoreShape | undefined;
   /** Wall-clock time of all hosts at the start; default: 2030-01-01. */
   readonly wallMs?: number;
   /** Shortest time of a turn of a program's event loop, in milliseconds; default 0.01. */
@@ -59,6 +62,8 @@ export class World {
   readonly names = new SimNames();
   /** The etcd of all hosts. */
   readonly etcd = new SimEtcd(this);
+  /** The object store of all hosts. */
+  readonly objects: SimObjectStore;
   /** Log records of all processes. */
   readonly journal: Journal;
   /** @internal Number of active faults of one kind with the same targets and peers. */
@@ -70,6 +75,7 @@ export class World {
   constructor(options: WorldOptions) {
     const { seed, wallMs = WALL_MS, turnMs = 0.01, logLevel = 'info', logMaxLines = 1000 } = options;
     this.options = { seed, wallMs, turnMs };
+    this.objects = new SimObjectStore(options.objectStore);
     this.eventLog = new EventLog(options.onEvent);
     this.scheduler = new Scheduler(this.eventLog);
     const shape = { ...NETWORK_SHAPE, ...options.network };

@@ -29,6 +29,15 @@ export interface PrefetchOptions extends WaitOptions {
   readonly inMs?: number | undefined;
 }
 
+/** Pages that were brought into the pool since the start; those that are neither used nor wasted are still unread. */
+export interface PrefetchedPages {
+  readonly brought: number;
+  readonly used: number;
+  readonly wasted: number;
+}
+
+type Result = 'brought' | 'present' | 'absent' | 'refused' | 'used' | 'wasted';
+
 /** A page that was brought and has not been read yet. */
 interface UnreadPage {
   readonly bytes: number;
@@ -57,6 +66,7 @@ export class Prefetching implements PageFollower {
   /** Requests that wait or are worked on. */
   #requests = 0;
   readonly #closing = new AbortController();
+  readonly #counts: Record<Result, number> = { brought: 0, present: 0, absent: 0, refused: 0, used: 0, wasted: 0 };
 
   constructor(ground: StoreGround, parts: PrefetchingParts) {
     this.#ground = ground;
@@ -88,7 +98,10 @@ export class Prefetching implements PageFollower {
     try {
       if (inMs > PREFETCH_LEAD_MS) await this.#wait(inMs - PREFETCH_LEAD_MS, ends);
       await unlessAborted(
-        this.#turns.run(() => this.#bring([...new Set(keys)], expectedMs, ends)),
+        this.#turns.run(() => {
+          this.#keep(keys, expectedMs);
+          return this.#bring([...new Set(keys)], expectedMs, ends);
+        }),
         ends,
       );
     } finally {
@@ -117,9 +130,26 @@ export class Prefetching implements PageFollower {
     if (wasted > 0) this.#count('wasted', wasted);
   }
 
+  stats(): PrefetchedPages {
+    const { brought, used, wasted } = this.#counts;
+    return { brought, used, wasted };
+  }
+
   /** Ends all requests. */
   close(): void {
     this.#closing.abort();
+  }
+
+  /** Keeps the pages that are here, so that no others of the same request take their place: the head for longest. */
+  #keep(keys: readonly string[], expectedMs: number): void {
+    const { pool, clock } = this.#ground;
+    if (this.#closing.signal.aborted) return;
+    const isHere = pool.hasBatch(keys);
+    const here = keys.filter((_, i) => isHere[i] === 1);
+    if (here.length === 0) return;
+    pool.renewBatch(here.toReversed());
+    const inMs = expectedMs - clock.nowMs();
+    if (inMs > 0) pool.expectBatch(here, inMs);
   }
 
   async #bring(keys: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
@@ -208,7 +238,8 @@ export class Prefetching implements PageFollower {
     cancel();
   }
 
-  #count(result: 'brought' | 'present' | 'absent' | 'refused' | 'used' | 'wasted', pages: number): void {
+  #count(result: Result, pages: number): void {
+    this.#counts[result] += pages;
     if (pages > 0) this.#ground.metrics.count('meshcache_prefetched_pages_total', pages, { result });
   }
 
