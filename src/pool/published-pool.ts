@@ -435,7 +435,8 @@ export class PublishedPool {
   }
 
   /**
-   * `PoolGround.filled` if the source stayed intact; null: it did not, and the page is removed before any reader finds it.
+   * `PoolGround.filled` if the source stayed intact; null: it did not, and the page is removed before any reader finds
+   * it.
    */
   #intact(key: string, source: PageBytes, page: PublishedPage | null): PublishedPage | null {
     if (source.isIntact?.() !== false) return page && this.#ground.filled(key, page);

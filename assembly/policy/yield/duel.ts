@@ -1,7 +1,7 @@
 import { TICKS_PER_TURNOVER } from './yield-pace';
 
 const TURNOVER: u32 = <u32>TICKS_PER_TURNOVER;
-/** What decides which page is evicted: what callers expect and learned values, learned values alone, or the last use. */
+/** What decides which page is evicted: what callers expect and learned values, those values alone, or the last use. */
 export const EXPECTATIONS: u32 = 0;
 export const VALUES: u32 = 1;
 export const LAST_USE: u32 = 2;
@@ -25,9 +25,9 @@ const DEVIATIONS_EARLY: i64 = 4;
 
 /**
  * Says what decides which page is evicted, by the hits of each request beside those that LRU would have had
- * (`lru-shadow.ts`). Only hits in a row from a request's first page count. If LRU has more, and not by chance, something
- * else decides for a while: learned values if callers have expected anything meanwhile, else the last use. If LRU has
- * more than learned values alone, too, the last use decides. Then expectations and values are on trial again.
+ * (`lru-shadow.ts`). Only hits in a row from a request's first page count. If LRU has more, and not by chance,
+ * something else decides for a while: learned values if callers have expected anything meanwhile, else the last use. If
+ * LRU has more than learned values alone, too, the last use decides. Then expectations and values are on trial again.
  */
 @unmanaged
 export class Duel {

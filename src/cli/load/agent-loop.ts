@@ -145,7 +145,7 @@ export class AgentLoop {
     if (play.left === 0) this.#begin(play.user, play.endMs, play.last);
   }
 
-  /** Lets a user begin the next session, if there is one. `after`: number of the user's request that was answered last. */
+  /** Lets a user begin the next session, if there is one. `after`: number of the user's last answered request. */
   #begin(user: number, atMs: number, after: number | undefined): void {
     const session = this.#order.shift();
     if (session === undefined) return;

@@ -332,7 +332,8 @@ export class NodeDirectory {
 
   /**
    * Lets nothing that a former start of a node did not answer delay what this start has to hear: from when this node's
-   * heartbeats say that it goes by the start, no call that sets or deletes a page may be true before the start has heard.
+   * heartbeats say that it goes by the start, no call that sets or deletes a page may be true before the start has
+   * heard.
    */
   #started(nodeId: string): void {
     const endpoint = this.#endpointOf(nodeId);

@@ -125,8 +125,8 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /**
- * Throws `ArgumentError` unless `options` is an object that has no others than these names, and whose signal, if any, is
- * one.
+ * Throws `ArgumentError` unless `options` is an object that has no others than these names, and whose signal, if any,
+ * is one.
  */
 export function checkBasicOptions(
   method: string,

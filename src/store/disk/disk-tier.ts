@@ -174,8 +174,9 @@ export class DiskTier implements Backlog, PageFollower {
 
   /**
    * Queues pages that have just been published, unless they are written when they leave; null for pages that were not.
-   * A page that has already left the pool is not written. Other bytes on disk under the key are removed: the promise resolves when a crash cannot bring them
-   * back, and rejects if the disk does not record that. Undefined if there were none.
+   * A page that has already left the pool is not written. Other bytes on disk under the key are removed: the promise
+   * resolves when a crash cannot bring them back, and rejects if the disk does not record that. Undefined if there were
+   * none.
    */
   writeThrough(
     keys: Keys,

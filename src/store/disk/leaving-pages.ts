@@ -16,8 +16,8 @@ type LeftPool = Pick<PublishedPool, 'hasBatch' | 'size'>;
  * Writes pages to disk when the pool evicts them, unless a caller has said that they are never asked for again. Pages
  * that leave the pool for other reasons are not written, nor are copies of other nodes' pages.
  *
- * The bytes are copied before the pool reuses their range, so no call waits for the disk. The copies take no more memory
- * than the disk's queue may have bytes; a page for which the queue has no room is not written.
+ * The bytes are copied before the pool reuses their range, so no call waits for the disk. The copies take no more
+ * memory than the disk's queue may have bytes; a page for which the queue has no room is not written.
  */
 export class LeavingPages {
   readonly #disk: LeftPages;

@@ -64,8 +64,9 @@ export class NamespaceCare {
 
   /**
    * Brings pages from the disk, from other nodes or the object store into the pool of this node, before they are read.
-   * `by`: seconds from now by which they should be there; default: as soon as possible. Resolves when that has been done, with true for each page that is in the pool. Reads and writes go first. Aborting the signal
-   * ends it; what has been brought stays.
+   * `by`: seconds from now by which they should be there; default: as soon as possible. Resolves when that has been
+   * done, with true for each page that is in the pool. Reads and writes go first. Aborting the signal ends it; what has
+   * been brought stays.
    *
    * @example
    * import { MeshCacheStore } from 'meshcache';
