@@ -80,7 +80,8 @@ export const CLIENT_OUTPUT_MAX_BYTES = 16 * MIB;
  */
 export const CLIENTS_OUTPUT_MAX_BYTES = 512 * MIB;
 export const CLIENT_REQUEST_MAX_KEYS = 65_536;
-/** Pages that will be fetched later for one client; further ones are not fetched. */
+/** Requests for pages that will be fetched later, and their pages, for one client; further ones are not fetched. */
+export const CLIENT_LATER_MAX_COUNT = 256;
 export const CLIENT_LATER_MAX_KEYS = 65_536;
 /** Pieces of the pages of a GET or SET. */
 export const CLIENT_REQUEST_MAX_PIECES = 65_536;

@@ -164,8 +164,12 @@ export const PREFETCH_UNREAD_MS = 300_000;
 /** Pauses of a prefetch, before each part of it, while programs read or set pages: their length and their number. */
 export const PREFETCH_PAUSE_MS = 2;
 export const PREFETCH_PAUSES_MAX_COUNT = 10;
-/** Prefetches that a node works on or has waiting; it refuses further ones. */
+/** The same, while prefetched pages that nobody has read take more than half of their part of the pool. */
+export const PREFETCH_GIVE_WAY_MS = 30_000;
+/** Prefetches that have begun and wait or are worked on; a node refuses further ones. */
 export const PREFETCHES_WAITING_MAX_COUNT = 1024;
+/** Prefetches of pages that are expected later than PREFETCH_LEAD_MS; a node refuses further ones. */
+export const PREFETCHES_LATER_MAX_COUNT = 4096;
 /** With `promote_hot_reads`: reads of another node's page within HOT_READS_WINDOW_MS after which the page is copied. */
 export const HOT_READS_MIN_COUNT = 3;
 /** Time in which hot reads are counted, and in which a page is not copied a second time. */

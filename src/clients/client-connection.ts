@@ -195,6 +195,7 @@ export class ClientConnection implements ServedProtocol {
     if (access === undefined || this.isClosed) return;
     if (!access.isValid) this.#endWith(Status.denied, `user ${access.name} may not use this node any more`);
     for (const { header, abort } of this.#inFlight.all()) if (!access.allows(header.type)) abort.abort();
+    if (!access.allows(RequestType.prefetch)) this.#requests?.dropLater();
   }
 
   /** Accepts no more requests, ends and answers those in progress, then ends the connection. Idempotent. */

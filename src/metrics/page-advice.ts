@@ -3,10 +3,12 @@ import { ArgumentError } from '../base/errors.js';
 import {
   ADVICE_BODY_MAX_BYTES,
   ADVICE_MAX_KEYS,
+  KEY_MAX_BYTES,
   SESSION_NAME_MAX_BYTES,
   SESSION_WAITING_MAX_S,
 } from '../base/limits.js';
 import { shown } from '../base/shown.js';
+import { checkKey } from '../core/binding/key-encoder.js';
 
 /** What a router says of a session; every part of it may be wrong. Keys are object keys. */
 export interface AdvisedSession {
@@ -27,6 +29,7 @@ export interface PageAdvice {
 
 type Fields = Readonly<Record<string, unknown>>;
 
+const UTF8 = new TextDecoder('utf-8', { fatal: true });
 /** A namespace as `/api/events` names it: the digest that object keys begin with. */
 const NAMESPACE = /^[0-9a-f]{32}$/;
 const PREFETCH_FIELDS: ReadonlySet<string> = new Set(['namespace', 'keys', 'by']);
@@ -54,12 +57,14 @@ export function tellAsAdvised(advice: PageAdvice, body: unknown): number {
   }
   const keys = objectKeys(fields, namespace);
   const waiting = numberOf(fields, 'waiting', SESSION_WAITING_MAX_S);
+  const shared = numberOf(fields, 'shared', ADVICE_MAX_KEYS) ?? 0;
+  if (!Number.isInteger(shared)) throw new ArgumentError(`"shared" must be a number of pages, got ${shared}`);
   advice.tell(`${namespace}/${session}`, {
     keys,
     waitingMs: waiting && 1000 * waiting,
     branched: flagOf(fields, 'branched'),
     ended: flagOf(fields, 'ended'),
-    shared: numberOf(fields, 'shared', ADVICE_MAX_KEYS) ?? 0,
+    shared,
   });
   return keys.length;
 }
@@ -81,9 +86,9 @@ export async function readJson(request: IncomingMessage): Promise<unknown> {
     pieces.push(piece);
   }
   try {
-    return JSON.parse(Buffer.concat(pieces).toString()) as unknown;
+    return JSON.parse(UTF8.decode(Buffer.concat(pieces))) as unknown;
   } catch {
-    throw new ArgumentError('the body is no JSON');
+    throw new ArgumentError('the body is no JSON in UTF-8');
   }
 }
 
@@ -106,10 +111,10 @@ function namespaceOf({ namespace }: Fields): string {
 }
 
 function objectKeys({ keys = [] }: Fields, namespace: string): string[] {
-  const isList = Array.isArray(keys) && keys.length <= ADVICE_MAX_KEYS;
-  if (!isList || !keys.every((key) => typeof key === 'string' && key.isWellFormed())) {
+  if (!Array.isArray(keys) || keys.length > ADVICE_MAX_KEYS || !keys.every((key) => typeof key === 'string')) {
     throw new ArgumentError(`"keys" must be a list of at most ${ADVICE_MAX_KEYS} strings`);
   }
+  for (const [i, key] of keys.entries()) checkKey(key, KEY_MAX_BYTES, i);
   return keys.map((key) => `${namespace}/${key}`);
 }
 

@@ -58,7 +58,7 @@ test('prefetch: a node answers at once for pages that are expected later, and fe
   await until(() => store.of('prefetch').length === 1);
   const [call] = store.of('prefetch');
   t.false(call?.signal?.aborted);
-  // There is room for as many pages as one request may have.
+  // There is room for as many pages as one request may have, and for so many requests.
   const many = Array.from({ length: 65_535 }, (_, i) => `${i}`);
   await client.ok(RequestType.prefetch, prefetchBody(many, 60_000));
   t.is(store.of('prefetch').length, 1);

@@ -1,9 +1,10 @@
 import { execFile } from 'node:child_process';
 import { chmodSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
-import { WRONG_PASSWORDS_BURST_COUNT } from '../../src/base/limits.js';
+import { PREFETCH_LEAD_MS, WRONG_PASSWORDS_BURST_COUNT } from '../../src/base/limits.js';
 import { REQUEST_RIGHTS } from '../../src/clients/requests/client-access.js';
 import { encodeEndPins, encodePin, encodePrefetch, encodeTell } from '../../src/clients/wire/care-messages.js';
 import { encodeEvents } from '../../src/clients/wire/events.js';
@@ -158,6 +159,20 @@ test('client users: a lookup is not counted for a client without the right to lo
     client.send(RequestType.lookups, REQUESTS.lookups[0]);
     t.is(JSON.parse((await client.ok(RequestType.stats)).toString()).client.lookups, count);
   }
+});
+
+test('client users: pages expected later are not fetched for a client that may not read any more', async (t) => {
+  const { store, file } = await startWith(t, userNamed('a'), userNamed('b'));
+  const [a, b] = [await attachAs(t, store.clientSocket, 'a'), await attachAs(t, store.clientSocket, 'b')];
+  const later = encodePrefetch({ pool: '', inMs: PREFETCH_LEAD_MS + 8_000, keys: ['k'] });
+  for (const client of [a, b]) t.deepEqual([...(await client.ok(RequestType.prefetch, later))], [0]);
+  file.write(userNamed('a', { rights: rightsBut('read') }), userNamed('b'));
+  await until(async () => (await a.request(RequestType.exists, REQUESTS.exists[0])).header.status === Status.denied);
+  const fetched = async (): Promise<string | undefined> =>
+    /meshcache_prefetched_pages_total\{[^}]*"absent"[^}]*\} (\d+)/.exec(await store.metrics.renderPrometheus())?.[1];
+  await until(async () => (await fetched()) === '1');
+  await setTimeout(200);
+  t.is(await fetched(), '1', 'that of the other client');
 });
 
 test('client users: a client reaches the namespaces of its tags and no others', async (t) => {

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { ArgumentError } from '../../src/base/errors.js';
 import { PLACEMENT_DISK_WRITES, type PlacementOptions, PlacementSimulation } from '../../src/core/index.js';
 import { conversations } from '../_programs/core/placement-trace.js';
 import { freshCore } from '../_support/core/binaries.js';
@@ -82,6 +83,14 @@ for (const diskWrite of PLACEMENT_DISK_WRITES) {
     }
   });
 }
+
+test('placement disk: pages that are over must be a list of hash ids', (t) => {
+  const simulated = simulation(4, { diskPages: 100, diskWrite: 'evicted' });
+  for (const overIds of [5, 'a', null, ['a']] as unknown as number[][]) {
+    t.throws(() => simulated.request({ timestampMs: 0, hashIds: [1], overIds }), { instanceOf: ArgumentError });
+  }
+  simulated.free();
+});
 
 test('placement disk: pages that are over are not written, unless they are asked for or set again', (t) => {
   const simulated = simulation(4, { diskPages: 100, diskWrite: 'evicted' });

@@ -20,7 +20,8 @@ function namespaceOf(store: MeshCacheStore): string {
 }
 
 async function post(store: MeshCacheStore, path: string, body: unknown, headers: Record<string, string> = TOKEN) {
-  const text = typeof body === 'string' ? body : JSON.stringify(body);
+  const isReady = typeof body === 'string' || body instanceof Uint8Array;
+  const text = isReady ? (body as string | Uint8Array<ArrayBuffer>) : JSON.stringify(body);
   const answer = await fetch(`http://${store.metricsEndpoint}${path}`, { method: 'POST', headers, body: text });
   return { status: answer.status, text: await answer.text(), headers: answer.headers };
 }
@@ -87,6 +88,10 @@ test('page advice: what is wrong is said', async (t) => {
     ['/api/sessions', { namespace, session: 's'.repeat(257) }, /1 to 256 bytes/],
     ['/api/sessions', { namespace, session: 's', ended: 'yes' }, /"ended" must be true or false/],
     ['/api/sessions', { namespace, session: 's', waiting: '3' }, /"waiting" must be a number/],
+    ['/api/sessions', { namespace, session: 's', shared: 1.5 }, /"shared" must be a number of pages, got 1.5/],
+    ['/api/prefetch', { namespace, keys: ['k'.repeat(70_000)] }, /key 0 has 70000 bytes, at most 65536 are allowed/],
+    ['/api/prefetch', { namespace, keys: ['\ud800'] }, /key 0 must be well-formed text/],
+    ['/api/prefetch', Buffer.from([0x22, 0xff, 0x22]), /the body is no JSON in UTF-8/],
     ['/api/prefetch', `{"pad":"${'x'.repeat(ADVICE_BODY_MAX_BYTES)}"}`, /the body is above/],
   ];
   for (const [path, body, message] of wrong) {

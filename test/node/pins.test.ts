@@ -134,6 +134,11 @@ simulated('pins: names that are in use are limited', async (t, world) => {
   t.is(await a.endPins('n0'), 1);
   t.deepEqual(await a.pin(['absent'], { name: 'unused' }), [false]);
   t.deepEqual(await a.pin(['page'], { name: 'one more' }), [true], 'a name without pages is not in use');
+  t.deepEqual(await a.delete(['page']), [true]);
+  t.deepEqual(a.stats().pinnedEntries, 0);
+  await set(t, a, 'page', 2);
+  t.deepEqual(await a.pin(['page'], { name: 'after all' }), [true], 'names whose pages were deleted are not in use');
+  t.is(await a.endPins('one more'), 0);
 });
 
 simulated('pins: pinned copies are not replaced by other copies', async (t, world) => {

@@ -1,6 +1,12 @@
 import type { ExecutionContext } from 'ava';
 import { ArgumentError, ClosedError } from '../../src/base/errors.js';
-import { PREFETCH_LEAD_MS, PREFETCH_POOL_FRACTION, PREFETCH_UNREAD_MS } from '../../src/base/limits.js';
+import {
+  PREFETCH_GIVE_WAY_MS,
+  PREFETCH_LEAD_MS,
+  PREFETCH_POOL_FRACTION,
+  PREFETCH_UNREAD_MS,
+  PREFETCHES_LATER_MAX_COUNT,
+} from '../../src/base/limits.js';
 import { PAGE_BYTES, type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
 import { simulated } from '../_support/simulated.js';
 import { content } from '../_support/support.js';
@@ -108,10 +114,42 @@ simulated('prefetch: unread pages take a part of the pool at most, and count as 
   t.is(brought, pages * PREFETCH_POOL_FRACTION);
   t.is(await store.metric('meshcache_prefetched_unread_bytes'), brought * PAGE_BYTES);
   t.deepEqual(await store.prefetch(keys.slice(-1)), [false], 'no room');
-  await world.sleep(PREFETCH_UNREAD_MS + 1_000);
+  await world.sleep(PREFETCH_GIVE_WAY_MS - 2_000);
+  t.deepEqual(await store.prefetch(keys.slice(-1)), [false], 'no room yet');
+  await world.sleep(3_000);
   t.deepEqual(await store.prefetch(keys.slice(-1)), [true]);
   t.is(await prefetched(store, 'wasted'), brought);
 });
+
+simulated('prefetch: a few unread pages are wasted after a longer time', async (t, world) => {
+  const [a, b] = (await startCluster(world, 2)) as [SimStore, SimStore];
+  await setAll(t, a, keysOf('page', 2));
+  t.deepEqual(await b.prefetch(['page-0']), [true]);
+  await world.sleep(PREFETCH_UNREAD_MS - 1_000);
+  await b.prefetch(['page-1']);
+  t.is(await prefetched(b, 'wasted'), 0);
+  await world.sleep(2_000);
+  await b.prefetch(['absent']);
+  t.is(await prefetched(b, 'wasted'), 1);
+});
+
+simulated(
+  'prefetch: requests for much later keep none from being fetched now, however many there are',
+  async (t, world) => {
+    const [a, b] = (await startCluster(world, 2)) as [SimStore, SimStore];
+    await setAll(t, a, ['page-0']);
+    const giveUp = new AbortController();
+    const later = Array.from({ length: PREFETCHES_LATER_MAX_COUNT + 1 }, () =>
+      b.prefetch(['page-0'], { by: 3600, signal: giveUp.signal }),
+    );
+    t.deepEqual(await later.at(-1), [false], 'one too many');
+    t.is(await prefetched(b, 'refused'), 1);
+    t.deepEqual(await b.prefetch(['page-0']), [true]);
+    giveUp.abort();
+    await Promise.all(later);
+    t.deepEqual(await b.prefetch([]), []);
+  },
+);
 
 simulated('prefetch: a page that leaves the pool unread is wasted', async (t, world) => {
   const [a, b] = (await startCluster(world, 2, { global_segment_size: 16 * PAGE_BYTES })) as [SimStore, SimStore];

@@ -37,6 +37,8 @@ test('session book: pages of several sessions, or said to be shared, are not exp
   t.deepEqual(book.note('s', { ended: true }), [{ keys: ['a'], inMs: NEVER }]);
   t.deepEqual(book.note('r', { ended: true }), [{ keys: ['p', 'b'], inMs: NEVER }]);
   t.deepEqual(book.note('q', { keys: ['p', 'c'], shared: 1, ended: true }), [{ keys: ['c'], inMs: NEVER }]);
+  book.note('u', { keys: ['p', 'd'] });
+  t.deepEqual(book.note('u', { keys: ['p', 'd'], shared: 1, ended: true }), [{ keys: ['d'], inMs: NEVER }]);
   book.verify();
 });
 

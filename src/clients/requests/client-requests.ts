@@ -2,6 +2,7 @@ import { reduced } from '../../base/assert.js';
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_EXISTS_MAX_KEY_BYTES,
+  CLIENT_LATER_MAX_COUNT,
   CLIENT_LATER_MAX_KEYS,
   CLIENT_READ_STEPS_MAX_COUNT,
   CLIENT_REQUEST_MAX_KEYS,
@@ -83,9 +84,10 @@ export class ClientRequests {
   readonly #parts: ClientRequestsParts;
   readonly #events: ClientEvents;
   /** Ends fetches of pages that are expected much later. */
-  readonly #closed = new AbortController();
-  /** Number of pages that will be fetched later. */
-  #laterCount = 0;
+  #later = new AbortController();
+  /** Number of requests for pages that will be fetched later, and of their pages. */
+  #laterRequests = 0;
+  #laterPages = 0;
 
   constructor(parts: ClientRequestsParts) {
     this.#parts = parts;
@@ -94,9 +96,15 @@ export class ClientRequests {
 
   /** Releases what is kept between requests: a list of events in progress, pages to be fetched later, and pins. */
   close(): void {
-    this.#closed.abort();
+    this.dropLater();
     this.#events.close();
     this.#parts.namespace.endClient();
+  }
+
+  /** Fetches none of the pages that are expected much later. */
+  dropLater(): void {
+    this.#later.abort();
+    this.#later = new AbortController();
   }
 
   /**
@@ -400,17 +408,19 @@ export class ClientRequests {
     const { pool, inMs, keys } = decodePrefetch(body, CLIENT_REQUEST_MAX_KEYS);
     const wanted = await this.#textsOf(keys);
     if (inMs <= PREFETCH_LEAD_MS) return flagsOf(await this.#parts.namespace.prefetch(wanted, { pool, inMs, signal }));
-    void this.#prefetchLater(wanted, { pool, inMs, signal: this.#closed.signal });
+    void this.#prefetchLater(wanted, { pool, inMs, signal: this.#later.signal });
     return Buffer.alloc(wanted.length);
   }
 
   /** Fetches pages without keeping the client waiting. Never rejects. */
   async #prefetchLater(keys: readonly string[], options: PagePrefetchOptions): Promise<void> {
-    if (this.#laterCount + keys.length > CLIENT_LATER_MAX_KEYS) return;
-    this.#laterCount += keys.length;
+    if (this.#laterRequests >= CLIENT_LATER_MAX_COUNT || this.#laterPages + keys.length > CLIENT_LATER_MAX_KEYS) return;
+    this.#laterRequests++;
+    this.#laterPages += keys.length;
     // The hint is lost when the node closes.
     await this.#parts.namespace.prefetch(keys, options).catch(() => {});
-    this.#laterCount = reduced('client requests: pages to be fetched later', this.#laterCount, keys.length);
+    this.#laterRequests--;
+    this.#laterPages = reduced('client requests: pages to be fetched later', this.#laterPages, keys.length);
   }
 
   async #tell(body: Buffer): Promise<Buffer> {

@@ -112,6 +112,7 @@ export class PlacementSimulation {
     hintNumber(hint);
     if (returnsInMs !== undefined) checkWait('returnsInMs', returnsInMs);
     if (!Array.isArray(hashIds)) throw new ArgumentError(`hashIds must be a list of integers, got ${shown(hashIds)}`);
+    if (!Array.isArray(overIds)) throw new ArgumentError(`overIds must be a list of integers, got ${shown(overIds)}`);
     const keys = hashIds.map(keyOf);
     const over = overIds.map(keyOf);
     const nowMs = Math.max(this.#nowMs, timestampMs);

@@ -26,6 +26,17 @@ export interface NamedPin {
   readonly bytes: number;
 }
 
+/** The pins with one name. */
+interface NamedPins {
+  readonly pins: ClientPins;
+  /** Number of calls in progress that pin pages with the name. */
+  calls: number;
+}
+
+function isEmpty({ pins, calls }: NamedPins): boolean {
+  return calls === 0 && pins.count === 0;
+}
+
 /**
  * Pins pages for the clients of a node. A page that is not in the pool is first brought there: from this node's disk,
  * as a copy from another node, or from the object store.
@@ -35,7 +46,7 @@ export interface NamedPin {
  */
 export class Pinning {
   readonly #parts: PinningParts;
-  readonly #named = new Map<string, ClientPins>();
+  readonly #named = new Map<string, NamedPins>();
   #isClosed = false;
 
   constructor(parts: PinningParts) {
@@ -52,7 +63,9 @@ export class Pinning {
 
   /** The pins with names. */
   named(): NamedPin[] {
-    return [...this.#named].map(([name, { count, bytes }]) => ({ name, pages: count, bytes }));
+    return [...this.#named]
+      .filter(([, { pins }]) => pins.count > 0)
+      .map(([name, { pins }]) => ({ name, pages: pins.count, bytes: pins.bytes }));
   }
 
   /**
@@ -60,26 +73,36 @@ export class Pinning {
    * `ArgumentError` for a new name when too many are in use.
    */
   async pinNamed(name: string, keys: readonly string[], options: WaitOptions = {}): Promise<boolean[]> {
-    let pins = this.#named.get(name);
-    if (pins === undefined) {
-      if (this.#named.size >= PIN_NAMES_MAX_COUNT) {
-        throw new ArgumentError(`pin: ${PIN_NAMES_MAX_COUNT} names of pins are in use; end some, or use one of them`);
-      }
-      pins = this.client(NAMED);
-      this.#named.set(name, pins);
+    const named = this.#named.get(name) ?? this.#newName(name);
+    named.calls++;
+    try {
+      return await named.pins.pinWithoutEnd(keys, options);
+    } finally {
+      named.calls--;
+      if (isEmpty(named) && this.#named.get(name) === named) this.endNamed(name);
     }
-    const results = await pins.pinWithoutEnd(keys, options);
-    if (pins.count === 0 && this.#named.get(name) === pins) this.endNamed(name);
-    return results;
+  }
+
+  /** Makes room for a name: those whose pages have all been deleted or overwritten are ended. */
+  #newName(name: string): NamedPins {
+    if (this.#named.size >= PIN_NAMES_MAX_COUNT) {
+      for (const [other, pins] of this.#named) if (isEmpty(pins)) this.endNamed(other);
+    }
+    if (this.#named.size >= PIN_NAMES_MAX_COUNT) {
+      throw new ArgumentError(`pin: ${PIN_NAMES_MAX_COUNT} names of pins are in use; end some, or use one of them`);
+    }
+    const named = { pins: this.client(NAMED), calls: 0 };
+    this.#named.set(name, named);
+    return named;
   }
 
   /** Ends the pins with a name; returns the number of pages that had it. */
   endNamed(name: string): number {
-    const pins = this.#named.get(name);
-    if (pins === undefined) return 0;
-    const { count } = pins;
+    const named = this.#named.get(name);
+    if (named === undefined) return 0;
+    const { count } = named.pins;
     this.#named.delete(name);
-    pins.end();
+    named.pins.end();
     return count;
   }
 

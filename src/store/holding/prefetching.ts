@@ -4,11 +4,13 @@ import { Mutex } from '../../base/concurrency/mutex.js';
 import { ClosedError } from '../../base/errors.js';
 import {
   HOLD_REQUEST_MAX_KEYS,
+  PREFETCH_GIVE_WAY_MS,
   PREFETCH_LEAD_MS,
   PREFETCH_PAUSE_MS,
   PREFETCH_PAUSES_MAX_COUNT,
   PREFETCH_POOL_FRACTION,
   PREFETCH_UNREAD_MS,
+  PREFETCHES_LATER_MAX_COUNT,
   PREFETCHES_WAITING_MAX_COUNT,
 } from '../../base/limits.js';
 import { inTime, type WaitOptions } from '../call/call-options.js';
@@ -41,8 +43,8 @@ type Result = 'brought' | 'present' | 'absent' | 'refused' | 'used' | 'wasted';
 /** A page that was brought and has not been read yet. */
 interface UnreadPage {
   readonly bytes: number;
-  /** Time of the clock from which on the page counts as wasted. */
-  readonly untilMs: number;
+  /** Time of the clock at which the page was there and expected. */
+  readonly dueMs: number;
 }
 
 /**
@@ -63,8 +65,10 @@ export class Prefetching implements PageFollower {
   readonly #maxBytes: number;
   readonly #unread = new Map<string, UnreadPage>();
   #unreadBytes = 0;
-  /** Requests that wait or are worked on. */
+  /** Requests that have begun: they wait for their turn, or are worked on. */
   #requests = 0;
+  /** Requests for pages that are expected later. */
+  #later = 0;
   readonly #closing = new AbortController();
   readonly #counts: Record<Result, number> = { brought: 0, present: 0, absent: 0, refused: 0, used: 0, wasted: 0 };
 
@@ -78,7 +82,7 @@ export class Prefetching implements PageFollower {
   /**
    * Brings pages into the pool, in order; true for each page that is there when the promise resolves. False: nobody has
    * the page, there is no room for it, or the call was ended. Refuses further requests while
-   * PREFETCHES_WAITING_MAX_COUNT wait. Throws `ClosedError`.
+   * PREFETCHES_WAITING_MAX_COUNT have begun, or PREFETCHES_LATER_MAX_COUNT for pages that are expected later wait. Throws `ClosedError`.
    */
   async prefetch(keys: readonly string[], options: PrefetchOptions = {}): Promise<boolean[]> {
     if (this.#closing.signal.aborted) throw new ClosedError('the store');
@@ -87,16 +91,18 @@ export class Prefetching implements PageFollower {
 
   async #prefetch(keys: readonly string[], { inMs = 0, signal }: PrefetchOptions): Promise<boolean[]> {
     const none = keys.map(() => false);
-    if (this.#requests >= PREFETCHES_WAITING_MAX_COUNT || signal?.aborted) {
-      this.#count('refused', keys.length);
-      return none;
-    }
+    if (keys.length === 0 || signal?.aborted) return none;
     const { clock, pool } = this.#ground;
     const ends = signal === undefined ? this.#closing.signal : AbortSignal.any([signal, this.#closing.signal]);
     const expectedMs = clock.nowMs() + inMs;
+    const isDue = inMs <= PREFETCH_LEAD_MS || (await this.#untilDue(inMs - PREFETCH_LEAD_MS, ends));
+    if (ends.aborted) return none;
+    if (!isDue || this.#requests >= PREFETCHES_WAITING_MAX_COUNT) {
+      this.#count('refused', keys.length);
+      return none;
+    }
     this.#requests++;
     try {
-      if (inMs > PREFETCH_LEAD_MS) await this.#wait(inMs - PREFETCH_LEAD_MS, ends);
       await unlessAborted(
         this.#turns.run(() => {
           this.#keep(keys, expectedMs);
@@ -109,6 +115,15 @@ export class Prefetching implements PageFollower {
     }
     if (ends.aborted) return none;
     return Array.from(pool.hasBatch(keys), (flag) => flag === 1);
+  }
+
+  /** Waits until a request is to begin; false: too many wait already. They do not count among those that have begun. */
+  async #untilDue(ms: number, signal: AbortSignal): Promise<boolean> {
+    if (this.#later >= PREFETCHES_LATER_MAX_COUNT) return false;
+    this.#later++;
+    await this.#wait(ms, signal);
+    this.#later--;
+    return true;
   }
 
   /** Called when programs of this node have read pages of the pool. */
@@ -193,12 +208,12 @@ export class Prefetching implements PageFollower {
   /** Notes those of the pages that are in the pool as brought and unread. */
   #brought(keys: readonly string[], expectedMs: number): void {
     const pages = this.#ground.pool.peekBatch(keys);
-    const untilMs = Math.max(expectedMs, this.#ground.clock.nowMs()) + PREFETCH_UNREAD_MS;
+    const dueMs = Math.max(expectedMs, this.#ground.clock.nowMs());
     let count = 0;
     for (const [i, key] of keys.entries()) {
       const bytes = pages[i]?.length;
       if (bytes === undefined || this.#unread.has(key)) continue;
-      this.#unread.set(key, { bytes, untilMs });
+      this.#unread.set(key, { bytes, dueMs });
       this.#unreadBytes += bytes;
       count++;
     }
@@ -213,11 +228,12 @@ export class Prefetching implements PageFollower {
     return true;
   }
 
-  /** Counts pages as wasted that should have been read long ago. */
+  /** Counts pages as wasted that should have been read long ago, or lately if others need their part of the pool. */
   #forgetLate(): void {
-    const nowMs = this.#ground.clock.nowMs();
+    const lateMs = this.#unreadBytes > this.#maxBytes / 2 ? PREFETCH_GIVE_WAY_MS : PREFETCH_UNREAD_MS;
+    const sinceMs = this.#ground.clock.nowMs() - lateMs;
     let wasted = 0;
-    for (const [key, { untilMs }] of this.#unread) if (untilMs <= nowMs) wasted += Number(this.#forget(key));
+    for (const [key, { dueMs }] of this.#unread) if (dueMs <= sinceMs) wasted += Number(this.#forget(key));
     this.#count('wasted', wasted);
   }
 

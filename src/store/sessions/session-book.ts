@@ -66,6 +66,7 @@ export class SessionBook {
       const stays = new Set(keys);
       for (const key of session) if (!stays.has(key) && this.#take(session, key)) left.push(key);
     }
+    for (const key of keys.slice(0, shared)) if (session.has(key)) this.#take(session, key);
     for (const key of keys.slice(shared)) this.#add(session, key);
     if (ended) {
       for (const key of session) if (this.#take(session, key)) left.push(key);
