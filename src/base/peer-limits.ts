@@ -164,7 +164,7 @@ export const PREFETCH_UNREAD_MS = 300_000;
 /** Pauses of a prefetch, before each part of it, while programs read or set pages: their length and their number. */
 export const PREFETCH_PAUSE_MS = 2;
 export const PREFETCH_PAUSES_MAX_COUNT = 10;
-/** The same, while prefetched pages that nobody has read take more than half of their part of the pool. */
+/** PREFETCH_UNREAD_MS while prefetched pages that nobody has read take more than half of their part of the pool. */
 export const PREFETCH_GIVE_WAY_MS = 30_000;
 /** Prefetches that have begun and wait or are worked on; a node refuses further ones. */
 export const PREFETCHES_WAITING_MAX_COUNT = 1024;

@@ -189,9 +189,7 @@ export class PageIndex {
     return this.#local.countOf('filling') === 0 ? order : order.filter((slot) => this.#local.isIn(slot, FILLED));
   }
 
-  /**
-   * Keys of the pages of {@link keys}, slice by slice. Pages that come or go meanwhile may be missing, or appear twice.
-   */
+  /** The keys of {@link keys}, slice by slice. Those of pages that come or go meanwhile may be missing, or twice. */
   *keysInSlices(sliceKeys = SLICE_KEYS): Generator<string[], void> {
     const order = this.order();
     for (let start = 0; start < order.length; start += sliceKeys) {
