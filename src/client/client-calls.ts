@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/cancellation.js';
+import { pause, unlessAborted } from '../base/concurrency/cancellation.js';
 import { within } from '../base/environment/clock.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
@@ -177,12 +177,7 @@ export class ClientCalls {
   async wait(ms: number, signal: AbortSignal | undefined): Promise<boolean> {
     const { closed, env } = this.#attachment;
     const ends = signal === undefined ? closed : AbortSignal.any([closed, signal]);
-    let cancel = () => {};
-    const time = new Promise<void>((resolve) => {
-      cancel = env.clock.after(ms, resolve);
-    });
-    await unlessAborted(time, ends);
-    cancel();
+    await pause(env.clock, ms, ends);
     return !ends.aborted;
   }
 

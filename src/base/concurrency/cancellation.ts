@@ -1,4 +1,5 @@
 import { setMaxListeners } from 'node:events';
+import type { Clock } from '../environment/clock.js';
 
 /**
  * Calls `abort` when the signal, which is not aborted yet, is aborted. Returns a function that removes the listener;
@@ -31,6 +32,23 @@ export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefin
       },
     );
   });
+}
+
+/**
+ * Resolves after `ms`, or as soon as the signal is aborted. The wait keeps the process alive only if `keepAlive` is true.
+ */
+export async function pause(
+  clock: Clock,
+  ms: number,
+  signal: AbortSignal | undefined,
+  options: { readonly keepAlive?: boolean } = {},
+): Promise<void> {
+  let cancel = () => {};
+  const time = new Promise<void>((resolve) => {
+    cancel = clock.after(ms, resolve, options);
+  });
+  await unlessAborted(time, signal);
+  cancel();
 }
 
 /** Tells when a result is no longer wanted. Every `AbortSignal` is a CancelSignal. */

@@ -1,5 +1,5 @@
 import { assertAtMost, assertEqual, reduced } from '../../base/assert.js';
-import { unlessAborted } from '../../base/concurrency/cancellation.js';
+import { pause, unlessAborted } from '../../base/concurrency/cancellation.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import { ClosedError } from '../../base/errors.js';
 import {
@@ -121,7 +121,7 @@ export class Prefetching implements PageFollower {
   async #untilDue(ms: number, signal: AbortSignal): Promise<boolean> {
     if (this.#later >= PREFETCHES_LATER_MAX_COUNT) return false;
     this.#later++;
-    await this.#wait(ms, signal);
+    await pause(this.#ground.clock, ms, signal);
     this.#later--;
     return true;
   }
@@ -241,17 +241,8 @@ export class Prefetching implements PageFollower {
   async #whileBusy(signal: AbortSignal): Promise<void> {
     await this.#ground.clock.yield();
     for (let i = 0; i < PREFETCH_PAUSES_MAX_COUNT && this.#parts.isBusy() && !signal.aborted; i++) {
-      await this.#wait(PREFETCH_PAUSE_MS, signal);
+      await pause(this.#ground.clock, PREFETCH_PAUSE_MS, signal);
     }
-  }
-
-  async #wait(ms: number, signal: AbortSignal): Promise<void> {
-    let cancel = () => {};
-    const time = new Promise<void>((resolve) => {
-      cancel = this.#ground.clock.after(ms, resolve);
-    });
-    await unlessAborted(time, signal);
-    cancel();
   }
 
   #count(result: Result, pages: number): void {

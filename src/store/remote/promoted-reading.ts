@@ -1,4 +1,4 @@
-import { unlessAborted } from '../../base/concurrency/cancellation.js';
+import { pause, unlessAborted } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
   HOLD_REQUEST_MAX_KEYS,
@@ -91,7 +91,7 @@ export class PromotedReading {
         continue;
       }
       if (clock.nowMs() - progressMs >= PROMOTE_TIMEOUT_MS) break;
-      await this.#pause(pauseMs);
+      await pause(clock, pauseMs, this.#parts.signal, { keepAlive: true });
       pauseMs = Math.min(pauseMs * 2, PROMOTE_RETRY_MAX_MS);
       next = this.#ask();
     }
@@ -154,15 +154,5 @@ export class PromotedReading {
     if (entries.length === 0) return;
     // A key that was requested twice in a round has one answer, so it is released once.
     this.#parts.release(this.#nodeId, [...new Set(entries.map(({ index }) => this.#keys[index] as string))]);
-  }
-
-  async #pause(pauseMs: number): Promise<void> {
-    const { clock, signal } = this.#parts;
-    let cancel = () => {};
-    const over = new Promise<void>((resolve) => {
-      cancel = clock.after(pauseMs, resolve, { keepAlive: true });
-    });
-    await unlessAborted(over, signal);
-    cancel();
   }
 }
