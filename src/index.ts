@@ -54,12 +54,19 @@ export type { StoreStats } from './node/reporting/store-stats.js';
 export type { ByteSize, MeshCacheStoreOptions } from './node/store-options.js';
 export type { MissReason, ReadOptions, RefusalReason, WaitOptions, WriteOptions } from './store/call/call-options.js';
 export type { PlacementStats } from './store/holding/placement-lane.js';
-export type { GetResult, PinOptions, ReadResult, SetResult, UnpinOptions } from './store/namespace/call-arguments.js';
+export type {
+  GetResult,
+  PinOptions,
+  PrefetchOptions,
+  ReadResult,
+  SetResult,
+  UnpinOptions,
+} from './store/namespace/call-arguments.js';
 export { type HostPagesOptions, hostPages } from './store/namespace/host-pages.js';
 export type { HostIndices, HostMemPool, PageMemory } from './store/namespace/host-pool.js';
 export type { HybridHits, PoolTransfer } from './store/namespace/hybrid.js';
 export { type KeysOptions, NodeNamespace } from './store/namespace/node-namespace.js';
+export type { TellOptions } from './store/namespace/session-options.js';
 export { StoreNamespace } from './store/namespace/store-namespace.js';
-export type { PageStoreStats } from './store/page-store.js';
 export type { Mr, ReadOp, Transport } from './transport/contract/transport.js';
 export { DataLocation, NodeInfo } from './types.js';

@@ -139,7 +139,7 @@ export const PIN_SHARE_MAX = 1 / 2;
 /** Largest `pin_max_s`: seconds for which a page may be pinned. */
 export const PIN_TIME_MAX_S = 3_600;
 /** Names of pins without a time that a node has in use, and their bytes. */
-export const PIN_NAMES_MAX_COUNT = 1_024;
+export const PIN_NAMES_MAX_COUNT = 2_048;
 export const PIN_NAME_MAX_BYTES = 256;
 /** Bytes of the name of a session. */
 export const SESSION_NAME_MAX_BYTES = 256;
@@ -155,8 +155,8 @@ export const SESSION_LOOKUPS_AT_ONCE_COUNT = 4;
 /** Bytes of a body of advice over HTTP, and its keys. */
 export const ADVICE_BODY_MAX_BYTES = 4 * MIB;
 export const ADVICE_MAX_KEYS = 16_384;
-/** Part of a pool that prefetched pages may take until they are read. */
-export const PREFETCH_POOL_FRACTION = 1 / 4;
+/** Part of a pool that prefetched pages may take until they are read; one client has half of what others have left. */
+export const PREFETCH_POOL_FRACTION = 1 / 2;
 /** Time before pages are expected at which a node begins to fetch them. */
 export const PREFETCH_LEAD_MS = 10_000;
 /** Time after pages were expected from which on prefetched ones that nobody has read count as wasted. */
@@ -164,11 +164,9 @@ export const PREFETCH_UNREAD_MS = 300_000;
 /** Pauses of a prefetch, before each part of it, while programs read or set pages: their length and their number. */
 export const PREFETCH_PAUSE_MS = 2;
 export const PREFETCH_PAUSES_MAX_COUNT = 10;
-/** PREFETCH_UNREAD_MS while prefetched pages that nobody has read take more than half of their part of the pool. */
-export const PREFETCH_GIVE_WAY_MS = 30_000;
-/** Prefetches that have begun and wait or are worked on; a node refuses further ones. */
+/** Prefetches that have begun and wait or are worked on, of all clients; a node refuses further ones. */
 export const PREFETCHES_WAITING_MAX_COUNT = 1024;
-/** Prefetches of pages that are expected later than PREFETCH_LEAD_MS; a node refuses further ones. */
+/** Prefetches of pages that are expected later than PREFETCH_LEAD_MS, of all clients; a node refuses further ones. */
 export const PREFETCHES_LATER_MAX_COUNT = 4096;
 /** With `promote_hot_reads`: reads of another node's page within HOT_READS_WINDOW_MS after which the page is copied. */
 export const HOT_READS_MIN_COUNT = 3;

@@ -1,7 +1,7 @@
 import { assertAtMost, assertEqual } from '../base/assert.js';
 import { ByteBudget } from '../base/concurrency/byte-budget.js';
 import type { PauseWatch } from '../base/concurrency/pause-watch.js';
-import { Shares } from '../base/concurrency/shares.js';
+import { type Sharer, Shares } from '../base/concurrency/shares.js';
 import { WorkTurns } from '../base/concurrency/work-turns.js';
 import { type AuditActor, audited } from '../base/environment/audit.js';
 import type { Environment } from '../base/environment/environment.js';
@@ -61,10 +61,10 @@ export interface ClientServerParts {
   readonly nodeId: string;
   readonly packageVersion: string;
   /**
-   * Returns the pages of a namespace; undefined selects the node's own. Pins with the same `process` are counted
-   * together. Throws `ArgumentError` for an invalid namespace.
+   * Returns the pages of a namespace; undefined selects the node's own. `sharer`: whose shares of the
+   * node its pins and prefetched pages take. Throws `ArgumentError` for an invalid namespace.
    */
-  readonly namespaceOf: (namespace: KeyNamespace | undefined, process: string) => ClientNamespace;
+  readonly namespaceOf: (namespace: KeyNamespace | undefined, sharer: Sharer) => ClientNamespace;
   /** Divides the time of the main loop between the clients of all doors. Default: only between those of this server. */
   readonly turns?: WorkTurns | undefined;
   /** Tag of the node's own namespace; empty if it has none. */
@@ -386,7 +386,7 @@ export class ClientServer {
         const event = { action, door: 'client', outcome: 'refused', actor, namespace: tag } as const;
         this.#parts.env.audit?.record({ ...event, reason: 'no right', detail });
       });
-      const found = this.#parts.namespaceOf(namespace, connection.sharer.one);
+      const found = this.#parts.namespaceOf(namespace, connection.sharer);
       if ((found.settings.tag ?? '') === tag) return { namespace: found, access };
       throw new RequestError(Status.denied, 'the namespace has the digest of one with another tag; nothing was done');
     } catch (error) {

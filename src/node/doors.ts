@@ -137,8 +137,8 @@ async function openClientSocket(
       nodeId: runtime.nodeId,
       packageVersion: packageVersion(),
       ownTag: keyEncoders.own.namespace.tag ?? '',
-      namespaceOf: (namespace, process) => {
-        const care = { pins: pinning.client(process), pinning, prefetching, sessions };
+      namespaceOf: (namespace, sharer) => {
+        const care = { pins: pinning.client(sharer.one), pinning, prefetching: prefetching.client(sharer), sessions };
         return new ClientNamespace(new StoredPages(pages, keyEncoders.of(namespace), care), namespaceParts);
       },
       nodeStats: () => {

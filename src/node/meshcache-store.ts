@@ -50,7 +50,8 @@ export class MeshCacheStore extends NodeNamespace {
     if (created !== CREATED)
       throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
     const { pages, pinning, prefetching, sessions, keyEncoders, turns, metrics, runtime } = node;
-    const care = { pins: pinning.client(), pinning, prefetching, sessions };
+    const own = prefetching.client({ one: 'this program', group: 'this program' });
+    const care = { pins: pinning.client(), pinning, prefetching: own, sessions };
     super(new StoredPages(pages, keyEncoders.own, care), turns, (asked, found) => metrics.recordLookup(asked, found));
     this.keyEncoder = keyEncoders.own;
     this.runtime = runtime;

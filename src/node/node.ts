@@ -92,8 +92,9 @@ export async function openNode(storage: StorageConfig, environment: Partial<Envi
     follow: (options) => node.events.follow(options),
     describe: (namespace) => keyEncoders.describe(namespace),
   };
+  const routers = node.prefetching.client({ one: 'routers', group: 'routers' });
   const advice: PageAdvice = {
-    prefetch: (keys, inMs) => void node.prefetching.prefetch(keys, { inMs }).catch(() => {}),
+    prefetch: (keys, inMs) => void routers.prefetch(keys, { inMs }).catch(() => {}),
     tell: (name, session) => void node.sessions.note(name, session),
   };
   reporting.running(runtime, storeReporter({ ...node, ...doors, events, advice }));

@@ -78,6 +78,7 @@ export type { PagesOf } from '../pool/slots/page-origin.js';
 export type { RpcCallOptions } from '../rpc/client.js';
 export type { RpcContext, RpcHandler, RpcServerStats } from '../rpc/server.js';
 export type { FollowOptions, PageChange, PageEvent } from '../store/events/page-events.js';
+export type { PageStoreStats } from '../store/page-store.js';
 export type { Address, TransportStats } from '../transport/contract/transport.js';
 export type { TransportConfig } from '../transport/create-transport.js';
 export type {

@@ -1,9 +1,9 @@
 import test from 'ava';
-import { PREFETCH_LEAD_MS } from '../../src/base/limits.js';
+import { PREFETCH_LEAD_MS, PREFETCH_POOL_FRACTION } from '../../src/base/limits.js';
 import { encodePrefetch } from '../../src/clients/wire/care-messages.js';
 import { encodeExists, RequestType } from '../../src/clients/wire/messages.js';
 import { attach } from '../_support/client/attached-nodes.js';
-import { startNode, startServer } from '../_support/clients/client-fixture.js';
+import { folder, startNode, startServer } from '../_support/clients/client-fixture.js';
 import { TestClient } from '../_support/clients/test-client.js';
 import { content, until } from '../_support/support.js';
 
@@ -66,4 +66,24 @@ test('prefetch: a node answers at once for pages that are expected later, and fe
   t.is(store.of('prefetch').length, 2);
   client.socket.destroy();
   await until(() => call?.signal?.aborted === true);
+});
+
+test('prefetch: what one client brings and never reads leaves others their part of the pool', async (t) => {
+  const pages = 64;
+  const pageBytes = 64 * 1024;
+  const store = await startNode(t, {
+    ...{ global_segment_size: pages * pageBytes, eviction_policy: 'lru' },
+    ...{ disk_enabled: true, disk_path: folder(t), disk_size: '64mb' },
+  });
+  const keys = Array.from({ length: pages }, (_, i) => `page-${i}`);
+  for (const [i, key] of [...keys, ...keys.map((key) => `flood-${key}`)].entries()) {
+    t.true(await store.set(key, content(i, pageBytes)));
+  }
+  await until(() => store.stats().disk?.queueBytes === 0);
+  const brought = async (of: { prefetch(keys: string[]): Promise<boolean[]> }, some: string[]): Promise<number> =>
+    (await of.prefetch(some)).filter((isHere) => isHere).length;
+  const ofProgram = await brought(store, keys.slice(0, 40));
+  t.is(ofProgram, (pages * PREFETCH_POOL_FRACTION) / 2);
+  const client = await attach(t, store.clientSocket);
+  t.is(await brought(client, keys.slice(40)), ofProgram / 2);
 });

@@ -1,4 +1,5 @@
 import { unlessAborted } from '../../base/concurrency/cancellation.js';
+import { type Sharer, Shares } from '../../base/concurrency/shares.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
 import { HOLD_REQUEST_MAX_KEYS, PIN_NAMES_MAX_COUNT } from '../../base/limits.js';
@@ -33,6 +34,12 @@ interface NamedPins {
   calls: number;
 }
 
+/** Who uses a place for a name, which begins with its namespace and a slash. */
+function sharerOf(name: string): Sharer {
+  const namespace = name.slice(0, name.indexOf('/'));
+  return { one: namespace, group: namespace };
+}
+
 function isEmpty({ pins, calls }: NamedPins): boolean {
   return calls === 0 && pins.count === 0;
 }
@@ -42,11 +49,13 @@ function isEmpty({ pins, calls }: NamedPins): boolean {
  * as a copy from another node, or from the object store.
  *
  * A pin with a name belongs to the node: it lasts until it is ended by its name, however long its client lives. At most
- * PIN_NAMES_MAX_COUNT names are in use, and all of their pages count as those of one client.
+ * PIN_NAMES_MAX_COUNT names are in use, which namespaces share by {@link Shares}, and all of their pages count as those
+ * of one client.
  */
 export class Pinning {
   readonly #parts: PinningParts;
   readonly #named = new Map<string, NamedPins>();
+  readonly #names = new Shares(PIN_NAMES_MAX_COUNT);
   #isClosed = false;
 
   constructor(parts: PinningParts) {
@@ -85,12 +94,17 @@ export class Pinning {
 
   /** Makes room for a name: those whose pages have all been deleted or overwritten are ended. */
   #newName(name: string): NamedPins {
-    if (this.#named.size >= PIN_NAMES_MAX_COUNT) {
+    const sharer = sharerOf(name);
+    if (!this.#names.allows(sharer, 1)) {
       for (const [other, pins] of this.#named) if (isEmpty(pins)) this.endNamed(other);
     }
-    if (this.#named.size >= PIN_NAMES_MAX_COUNT) {
-      throw new ArgumentError(`pin: ${PIN_NAMES_MAX_COUNT} names of pins are in use; end some, or use one of them`);
+    if (!this.#names.allows(sharer, 1)) {
+      const count = this.#names.of(sharer);
+      throw new ArgumentError(
+        `pin: ${count} names of pins of this namespace are in use, and none is left for it; end some, or use one of them`,
+      );
     }
+    this.#names.take(sharer, 1);
     const named = { pins: this.client(NAMED), calls: 0 };
     this.#named.set(name, named);
     return named;
@@ -102,6 +116,7 @@ export class Pinning {
     if (named === undefined) return 0;
     const { count } = named.pins;
     this.#named.delete(name);
+    this.#names.giveBack(sharerOf(name), 1);
     named.pins.end();
     return count;
   }

@@ -1,10 +1,10 @@
-import { assertAtMost, assertEqual, reduced } from '../../base/assert.js';
+import { assertEqual } from '../../base/assert.js';
 import { pause, unlessAborted } from '../../base/concurrency/cancellation.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
+import { type Sharer, Shares } from '../../base/concurrency/shares.js';
 import { ClosedError } from '../../base/errors.js';
 import {
   HOLD_REQUEST_MAX_KEYS,
-  PREFETCH_GIVE_WAY_MS,
   PREFETCH_LEAD_MS,
   PREFETCH_PAUSE_MS,
   PREFETCH_PAUSES_MAX_COUNT,
@@ -43,86 +43,99 @@ type Result = 'brought' | 'present' | 'absent' | 'refused' | 'used' | 'wasted';
 /** A page that was brought and has not been read yet. */
 interface UnreadPage {
   readonly bytes: number;
+  /** The client that asked for it. */
+  readonly sharer: Sharer;
   /** Time of the clock at which the page was there and expected. */
   readonly dueMs: number;
 }
 
 /**
  * Brings pages into the pool before they are read: from this node's disk, other nodes and the object store. It begins
- * PREFETCH_LEAD_MS before the pages are expected, works on one request at a time in order of arrival, and lets reads
- * and writes of programs go first, for a short time before each part.
+ * PREFETCH_LEAD_MS before the pages are expected and lets reads and writes of programs go first, for a short time before
+ * each part. A client's requests are worked on one at a time, in order of arrival; the parts of several clients'
+ * requests take turns.
  *
  * A page counts as used when a program of this node reads it, and as wasted when it leaves the pool unread, or is not
  * read within PREFETCH_UNREAD_MS after it was expected. Unread pages take at most PREFETCH_POOL_FRACTION of the pool.
+ * Clients share that, and the places for requests, by {@link Shares}.
  *
  * Accounting: `#unread` has every page that was brought and is neither used nor wasted, the earliest brought first;
- * `#unreadBytes` is their total.
+ * what `#room` has given away is their total.
  */
 export class Prefetching implements PageFollower {
   readonly #ground: StoreGround;
   readonly #parts: PrefetchingParts;
   readonly #turns = new Mutex();
-  readonly #maxBytes: number;
+  readonly #roomBytes: number;
+  /** Bytes of the pool for unread pages. */
+  readonly #room: Shares;
   readonly #unread = new Map<string, UnreadPage>();
-  #unreadBytes = 0;
   /** Requests that have begun: they wait for their turn, or are worked on. */
-  #requests = 0;
+  readonly #requests = new Shares(PREFETCHES_WAITING_MAX_COUNT);
   /** Requests for pages that are expected later. */
-  #later = 0;
+  readonly #later = new Shares(PREFETCHES_LATER_MAX_COUNT);
   readonly #closing = new AbortController();
   readonly #counts: Record<Result, number> = { brought: 0, present: 0, absent: 0, refused: 0, used: 0, wasted: 0 };
 
   constructor(ground: StoreGround, parts: PrefetchingParts) {
     this.#ground = ground;
     this.#parts = parts;
-    this.#maxBytes = ground.pool.capacity * PREFETCH_POOL_FRACTION;
+    this.#roomBytes = Math.floor(ground.pool.capacity * PREFETCH_POOL_FRACTION);
+    this.#room = new Shares(this.#roomBytes);
     ground.metrics.setGaugeProvider('meshcache_prefetched_unread_bytes', () => this.#unreadBytes);
   }
 
-  /**
-   * Brings pages into the pool, in order; true for each page that is there when the promise resolves. False: nobody has
-   * the page, there is no room for it, or the call was ended. Refuses further requests while
-   * PREFETCHES_WAITING_MAX_COUNT have begun, or PREFETCHES_LATER_MAX_COUNT for pages that are expected later wait. Throws `ClosedError`.
-   */
-  async prefetch(keys: readonly string[], options: PrefetchOptions = {}): Promise<boolean[]> {
-    if (this.#closing.signal.aborted) throw new ClosedError('the store');
-    return inTime(this.#ground.clock, options, (call) => this.#prefetch(keys, call));
+  get #unreadBytes(): number {
+    return this.#roomBytes - this.#room.left;
   }
 
-  async #prefetch(keys: readonly string[], { inMs = 0, signal }: PrefetchOptions): Promise<boolean[]> {
+  /** Starts to serve a client. */
+  client(sharer: Sharer): ClientPrefetching {
+    return new ClientPrefetching(this, sharer);
+  }
+
+  /** See {@link ClientPrefetching.prefetch}. */
+  async prefetch(client: ClientPrefetching, keys: readonly string[], options: PrefetchOptions): Promise<boolean[]> {
+    if (this.#closing.signal.aborted) throw new ClosedError('the store');
+    return inTime(this.#ground.clock, options, (call) => this.#prefetch(client, keys, call));
+  }
+
+  async #prefetch(
+    client: ClientPrefetching,
+    keys: readonly string[],
+    { inMs = 0, signal }: PrefetchOptions,
+  ): Promise<boolean[]> {
     const none = keys.map(() => false);
     if (keys.length === 0 || signal?.aborted) return none;
     const { clock, pool } = this.#ground;
+    const { sharer } = client;
     const ends = signal === undefined ? this.#closing.signal : AbortSignal.any([signal, this.#closing.signal]);
     const expectedMs = clock.nowMs() + inMs;
-    const isDue = inMs <= PREFETCH_LEAD_MS || (await this.#untilDue(inMs - PREFETCH_LEAD_MS, ends));
+    const isDue = inMs <= PREFETCH_LEAD_MS || (await this.#untilDue(sharer, inMs - PREFETCH_LEAD_MS, ends));
     if (ends.aborted) return none;
-    if (!isDue || this.#requests >= PREFETCHES_WAITING_MAX_COUNT) {
+    if (!isDue || !this.#requests.allows(sharer, 1)) {
       this.#count('refused', keys.length);
       return none;
     }
-    this.#requests++;
+    this.#requests.take(sharer, 1);
     try {
       await unlessAborted(
-        this.#turns.run(() => {
-          this.#keep(keys, expectedMs);
-          return this.#bring([...new Set(keys)], expectedMs, ends);
-        }),
+        client.turns.run(() => this.#bring(sharer, keys, expectedMs, ends)),
         ends,
       );
     } finally {
-      this.#requests--;
+      this.#requests.giveBack(sharer, 1);
     }
     if (ends.aborted) return none;
     return Array.from(pool.hasBatch(keys), (flag) => flag === 1);
   }
 
   /** Waits until a request is to begin; false: too many wait already. They do not count among those that have begun. */
-  async #untilDue(ms: number, signal: AbortSignal): Promise<boolean> {
-    if (this.#later >= PREFETCHES_LATER_MAX_COUNT) return false;
-    this.#later++;
+  async #untilDue(sharer: Sharer, ms: number, signal: AbortSignal): Promise<boolean> {
+    if (!this.#later.allows(sharer, 1)) return false;
+    this.#later.take(sharer, 1);
     await pause(this.#ground.clock, ms, signal);
-    this.#later--;
+    this.#later.giveBack(sharer, 1);
     return true;
   }
 
@@ -167,37 +180,49 @@ export class Prefetching implements PageFollower {
     if (inMs > 0) pool.expectBatch(here, inMs);
   }
 
-  async #bring(keys: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
-    const { pool, clock } = this.#ground;
-    for (let start = 0; start < keys.length; start += HOLD_REQUEST_MAX_KEYS) {
-      await this.#whileBusy(signal);
-      if (signal.aborted || !this.#parts.held.mayCopy) return;
-      this.#forgetLate();
-      const some = keys.slice(start, start + HOLD_REQUEST_MAX_KEYS);
-      const wasHere = pool.hasBatch(some);
-      const wanted = some.filter((_, i) => wasHere[i] === 0);
-      this.#count('present', some.length - wanted.length);
-      if (wanted.length > 0) await this.#bringPart(wanted, expectedMs, signal);
-      if (signal.aborted) return;
-      const inMs = expectedMs - clock.nowMs();
-      if (inMs > 0) pool.expectBatch(some, inMs);
+  /** Brings the pages of one request, part by part. */
+  async #bring(sharer: Sharer, keys: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
+    this.#keep(keys, expectedMs);
+    const wanted = [...new Set(keys)];
+    for (let start = 0; start < wanted.length && !signal.aborted; start += HOLD_REQUEST_MAX_KEYS) {
+      const part = wanted.slice(start, start + HOLD_REQUEST_MAX_KEYS);
+      await this.#turns.run(() => this.#bringPart(sharer, part, expectedMs, signal));
     }
   }
 
-  async #bringPart(wanted: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
-    const isFull = (): boolean => this.#unreadBytes >= this.#maxBytes;
+  async #bringPart(sharer: Sharer, keys: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
+    const { pool, clock } = this.#ground;
+    await this.#whileBusy(signal);
+    if (signal.aborted || !this.#parts.held.mayCopy) return;
+    this.#forgetLate();
+    const wasHere = pool.hasBatch(keys);
+    const wanted = keys.filter((_, i) => wasHere[i] === 0);
+    this.#count('present', keys.length - wanted.length);
+    if (wanted.length > 0) await this.#bringMissing(sharer, wanted, expectedMs, signal);
+    if (signal.aborted) return;
+    const inMs = expectedMs - clock.nowMs();
+    if (inMs > 0) pool.expectBatch(keys, inMs);
+  }
+
+  async #bringMissing(
+    sharer: Sharer,
+    wanted: readonly string[],
+    expectedMs: number,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const room = this.#room;
     const call: Bringing = {
       admission: () => {
-        let leftBytes = this.#maxBytes - this.#unreadBytes;
+        let bytes = 0;
         return (_, length) => {
-          if (length > leftBytes) return false;
-          leftBytes -= length;
+          if (!room.allows(sharer, bytes + length)) return false;
+          bytes += length;
           return true;
         };
       },
-      arrived: (keys) => this.#brought(keys, expectedMs),
+      arrived: (keys) => this.#brought(sharer, keys, expectedMs),
       get isOver() {
-        return signal.aborted || isFull();
+        return signal.aborted || !room.allows(sharer, 1);
       },
       signal,
     };
@@ -206,15 +231,16 @@ export class Prefetching implements PageFollower {
   }
 
   /** Notes those of the pages that are in the pool as brought and unread. */
-  #brought(keys: readonly string[], expectedMs: number): void {
+  #brought(sharer: Sharer, keys: readonly string[], expectedMs: number): void {
     const pages = this.#ground.pool.peekBatch(keys);
     const dueMs = Math.max(expectedMs, this.#ground.clock.nowMs());
     let count = 0;
     for (const [i, key] of keys.entries()) {
       const bytes = pages[i]?.length;
-      if (bytes === undefined || this.#unread.has(key)) continue;
-      this.#unread.set(key, { bytes, dueMs });
-      this.#unreadBytes += bytes;
+      // A page that was set anew meanwhile may be longer than the one that was admitted.
+      if (bytes === undefined || this.#unread.has(key) || bytes > this.#room.left) continue;
+      this.#unread.set(key, { bytes, sharer, dueMs });
+      this.#room.take(sharer, bytes);
       count++;
     }
     this.#count('brought', count);
@@ -224,14 +250,13 @@ export class Prefetching implements PageFollower {
     const page = this.#unread.get(key);
     if (page === undefined) return false;
     this.#unread.delete(key);
-    this.#unreadBytes = reduced('prefetching: unread bytes', this.#unreadBytes, page.bytes);
+    this.#room.giveBack(page.sharer, page.bytes);
     return true;
   }
 
-  /** Counts pages as wasted that should have been read long ago, or lately if others need their part of the pool. */
+  /** Counts pages as wasted that should have been read long ago. */
   #forgetLate(): void {
-    const lateMs = this.#unreadBytes > this.#maxBytes / 2 ? PREFETCH_GIVE_WAY_MS : PREFETCH_UNREAD_MS;
-    const sinceMs = this.#ground.clock.nowMs() - lateMs;
+    const sinceMs = this.#ground.clock.nowMs() - PREFETCH_UNREAD_MS;
     let wasted = 0;
     for (const [key, { dueMs }] of this.#unread) if (dueMs <= sinceMs) wasted += Number(this.#forget(key));
     this.#count('wasted', wasted);
@@ -255,6 +280,29 @@ export class Prefetching implements PageFollower {
     let bytes = 0;
     for (const page of this.#unread.values()) bytes += page.bytes;
     assertEqual('prefetching: unread bytes', this.#unreadBytes, bytes);
-    assertAtMost('prefetching: requests', this.#requests, PREFETCHES_WAITING_MAX_COUNT);
+    for (const shares of [this.#room, this.#requests, this.#later]) shares.verify();
+  }
+}
+
+/** Prefetching for one client: this node's own program, an attached process, or the routers. */
+export class ClientPrefetching {
+  readonly sharer: Sharer;
+  /** Requests of the client, one at a time. */
+  readonly turns = new Mutex();
+  readonly #all: Prefetching;
+
+  constructor(all: Prefetching, sharer: Sharer) {
+    this.#all = all;
+    this.sharer = sharer;
+  }
+
+  /**
+   * Brings pages into the pool, in order; true for each page that is there when the promise resolves. False: nobody has
+   * the page, there is no room for it, or the call was ended. Refuses a request for which the client has no place left,
+   * of PREFETCHES_WAITING_MAX_COUNT for those that have begun, and PREFETCHES_LATER_MAX_COUNT for pages that are
+   * expected later. Throws `ClosedError`.
+   */
+  prefetch(keys: readonly string[], options: PrefetchOptions = {}): Promise<boolean[]> {
+    return this.#all.prefetch(this, keys, options);
   }
 }

@@ -4,7 +4,7 @@ import type { MissReason, Reasons, RefusalReason, TimedOptions, WaitOptions } fr
 import type { CallerPage } from '../call/caller-page.js';
 import type { FirstCopies, MayTake, PageRoom, PlacedPage } from '../copied-reads.js';
 import type { ClientPins, Pinning } from '../holding/pinning.js';
-import type { Prefetching } from '../holding/prefetching.js';
+import type { ClientPrefetching } from '../holding/prefetching.js';
 import type { PageStore } from '../page-store.js';
 import type { SessionNews } from '../sessions/session-book.js';
 import type { SessionHints } from '../sessions/session-hints.js';
@@ -61,7 +61,7 @@ export interface PageCare {
   readonly pins: ClientPins;
   /** Pins with names, which outlive the client. */
   readonly pinning: Pick<Pinning, 'pinNamed' | 'endNamed'>;
-  readonly prefetching: Pick<Prefetching, 'prefetch'>;
+  readonly prefetching: Pick<ClientPrefetching, 'prefetch'>;
   readonly sessions: Pick<SessionHints, 'note'>;
 }
 
