@@ -3,6 +3,7 @@ import { POOL_MIN_BYTES } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
 import { type CommandContext, CommandFailure } from '../command/context.js';
 import {
+  checkNeeds,
   type DiskSize,
   decimalNumber,
   diskSize,
@@ -25,11 +26,12 @@ import { type LoadRequest, type LoadResult, runLoad } from './load/load.js';
 import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from './load/load-report.js';
 import { type TraceRequest, traceKey } from './load/trace.js';
 import {
-  type AgentOptions,
   addAgentOptions,
+  type GivenAgentOptions,
   reportDelayOption,
   TRACE_ARGUMENT,
   traceRequests,
+  withAgentFlags,
 } from './load/trace-requests.js';
 
 /** Size of an unbounded pool relative to its pages, which allows for space that the allocator loses. */
@@ -37,7 +39,7 @@ const UNBOUNDED_SLACK = 1.05;
 const UNBOUNDED_SLACK_BYTES = 16 * 2 ** 20;
 const MEMORY_SHARE = 0.9;
 
-interface ReplayOptions extends AgentOptions {
+interface ReplayOptions extends GivenAgentOptions {
   readonly nodes: number;
   readonly pageBytes: number;
   /** Pool size of each node. */
@@ -186,7 +188,9 @@ the closed loop of sim trace, without pauses.
 Each request looks up its longest prefix, reads it, checks every byte and sets the rest; what was set is on its
 disk, and on storage nodes, before a node's next request. Ends with status 1 when a byte was wrong.`,
     )
-    .action(async (trace: string, options: ReplayOptions & { json: boolean }) => {
+    .action(async (trace: string, given: ReplayOptions & { json: boolean }) => {
+      const options = withAgentFlags(given, command);
+      checkNeeds(command, { diskPath: ['disk'], storagePool: ['storageNodes'], writePolicy: ['storageNodes'] });
       const result = await runReplay(trace, options, context);
       printLoadReport(context, result, { json: options.json, asText: formatReplay });
     });

@@ -1,4 +1,4 @@
-import { InvalidArgumentError, Option } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import { DISK_MAX_BYTES, DISK_MIN_BYTES, PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from '../base/limits.js';
 import { toSnakeCase } from '../base/names.js';
 import {
@@ -154,4 +154,30 @@ export function listOf<T>(parse: (text: string) => T): (text: string) => T[] {
     const values = text.split(',').map((part) => parse(part.trim()));
     return [...new Map(values.map((value) => [JSON.stringify(value), value])).values()];
   };
+}
+
+/** The flags of this help group that stand on the command line. */
+export function flagsGiven(command: Command, helpGroup: string): string[] {
+  return command.options
+    .filter((option) => option.helpGroupHeading === helpGroup && isGiven(command, option.attributeName()))
+    .map((option) => option.long ?? option.flags);
+}
+
+/** For the name of an option: options one of which must be given as well, or the option would change nothing. */
+export type OptionNeeds = Readonly<Record<string, readonly string[]>>;
+
+/** Throws a `CommandFailure` if an option stands on the command line that changes nothing. */
+export function checkNeeds(command: Command, needs: OptionNeeds): void {
+  const flagOf = (name: string): string => {
+    const option = command.options.find((each) => each.attributeName() === name);
+    return option?.long ?? name;
+  };
+  for (const [name, others] of Object.entries(needs)) {
+    if (!isGiven(command, name) || others.some((other) => isGiven(command, other))) continue;
+    throw wrongUsage(`${flagOf(name)} changes nothing without ${others.map(flagOf).join(' or ')}`);
+  }
+}
+
+function isGiven(command: Command, name: string): boolean {
+  return command.getOptionValueSource(name) === 'cli';
 }

@@ -202,6 +202,16 @@ export interface QuotaReport {
   readonly prefixes?: { readonly known: number; readonly refused: number };
 }
 
+/** Pages that were brought into the pool of a node before they were read, since its start. */
+export interface PrefetchedReport {
+  readonly brought: number;
+  readonly used: number;
+  /** Pages that have left the pool unread, or were not read in time. */
+  readonly wasted: number;
+  /** Bytes of pages that have not been read yet. */
+  readonly unread_bytes: number;
+}
+
 /** Pages that are pinned on a node until somebody ends their pin by its name. */
 export interface NamedPinReport {
   /** Digest of the namespace, as object keys begin with it. */
@@ -358,6 +368,8 @@ export interface NodeReport extends MetricsReport {
   readonly redis?: RedisReport;
   /** Quotas by namespace, `other` first; absent without any. */
   readonly quotas?: readonly QuotaReport[];
+  /** Pages that were prefetched; absent without any. */
+  readonly prefetched?: PrefetchedReport;
   /** Pins with names; absent without any. */
   readonly named_pins?: readonly NamedPinReport[];
   readonly rss_bytes: number;

@@ -76,9 +76,10 @@ export function storageConfigOf(given: MeshCacheStoreOptions | StorageConfig): S
   if (settings.discoveryAddr === undefined) {
     throw new ConfigError(`create: option "discoveryAddr" is required, for example "10.0.0.1:31990"`);
   }
-  if (settings.diskPath !== undefined && settings.diskEnabled === undefined) {
+  for (const name of ['diskPath', 'diskWrite'] as const) {
+    if (settings[name] === undefined || settings.diskEnabled !== undefined) continue;
     throw new ConfigError(
-      'create: option "diskPath" has no effect without a disk tier; add diskEnabled: true, or leave it out',
+      `create: option "${name}" has no effect without a disk tier; add diskEnabled: true, or leave it out`,
     );
   }
   const storage = { tpRank, tpSize, ppRank, ppSize, isMlaModel, extraConfig: settings };

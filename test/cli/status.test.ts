@@ -265,6 +265,18 @@ test('status: doors for Redis clients have a table of their own, where there are
   }
 });
 
+test('status: prefetched pages stand in a table of their own, and are checked', (t) => {
+  const prefetched = { brought: 1200, used: 1000, wasted: 50, unread_bytes: 3 * 2 ** 20 };
+  const nodes = [rowOf('node-1', report('node-1', { prefetched })), rowOf('node-2', report('node-2'))];
+  const text = formatStatus(resultOf(nodes));
+  t.regex(text, /^node +prefetched +used +wasted +unread\n[- ]+\nnode-1 +1,200 +1,000 +50 +3 MiB$/m);
+  t.is(text.match(/unread/g)?.length, 1);
+  t.true(isStatus({ node_id: 'x', prefetched }));
+  for (const wrong of [null, [], { ...prefetched, used: '1' }]) {
+    t.false(isStatus({ node_id: 'x', prefetched: wrong }), JSON.stringify(wrong));
+  }
+});
+
 test('status: pins with names have a table of their own, where there are any', (t) => {
   const named_pins = [
     { namespace: 'llama\u001b[2J', name: 'system-prompt', pages: 1200, bytes: 2 ** 30 },

@@ -370,6 +370,15 @@ const CASES: readonly Case[] = [
       says: [/disk_path \(--option\) has no effect: disk_enabled is not set/],
     },
   },
+  {
+    name: 'pages to write to a disk that is not there',
+    keys: () => ({ disk_write: 'evicted' }),
+    doctor: {
+      subject: 'configuration',
+      state: 'warning',
+      says: [/disk_write \(--option\) has no effect: disk_enabled is not set/],
+    },
+  },
 ];
 
 for (const each of CASES) {

@@ -106,6 +106,10 @@ for (const [options, message] of [
     { discoveryAddr: ADDR, diskPath: '/d' },
     'create: option "diskPath" has no effect without a disk tier; add diskEnabled: true, or leave it out',
   ],
+  [
+    { discoveryAddr: ADDR, diskWrite: 'evicted' },
+    'create: option "diskWrite" has no effect without a disk tier; add diskEnabled: true, or leave it out',
+  ],
 ] as const) {
   test(`store options: ${JSON.stringify(options)} is refused with what to write instead`, async (t) => {
     await t.throwsAsync(MeshCacheStore.create(options as never, quiet), { instanceOf: ConfigError, message });

@@ -57,6 +57,7 @@ class Envelopes(unittest.TestCase):
             ({"protocol_version": "0.1", "actions": "none"}, "list of actions"),
             (envelope(action(session, None)), "without a payload"),
             (envelope(action(session, {"session": ""})), "name of 1 to 256 bytes"),
+            (envelope(action(session, {"session": "x" * 100_000})), "'" + "x" * 63 + "... (100002 characters)"),
             (envelope(action(session, {"session": "s", "waiting": -1})), "waiting"),
             (envelope(action(session, {"session": "s", "waiting": float("nan")})), "waiting"),
             (envelope(action(session, {"session": "s", "ended": 1})), "true or false"),

@@ -1,6 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { READ_REPORT_DELAY_MS } from '../../base/limits.js';
-import { decimalNumber, wholeNumber } from '../../command/options.js';
+import { wrongUsage } from '../../command/context.js';
+import { decimalNumber, flagsGiven, wholeNumber } from '../../command/options.js';
 import type { SessionRequest } from '../../sim/scenario/workload.js';
 import { AgentLoop } from './agent-loop.js';
 import { AgentPages } from './agent-pages.js';
@@ -17,7 +18,8 @@ import { type TraceLine, traceLines } from './trace-lines.js';
 const USERS_MAX_COUNT = 10_000;
 const PAGE_MAX_TOKENS = 65_536;
 const GAP_MAX_S = 1e7;
-const HELP_GROUP = 'Options for recorded agent sessions:';
+/** Heading of these options in the help. */
+export const AGENT_OPTIONS = 'Options for recorded agent sessions:';
 
 /** Help for the argument of a command that reads a trace. */
 export const TRACE_ARGUMENT =
@@ -39,6 +41,22 @@ export interface AgentOptions {
   readonly seed: number;
 }
 
+/** Options with the flags of {@link AgentOptions} that the user gave: they change nothing for other traces. */
+export interface GivenAgentOptions extends AgentOptions {
+  readonly agentFlags: readonly string[];
+}
+
+/** The options of a command that reads a trace, with those flags. */
+export function withAgentFlags<T extends AgentOptions>(options: T, command: Command): T & GivenAgentOptions {
+  return { ...options, agentFlags: flagsGiven(command, AGENT_OPTIONS) };
+}
+
+/** Throws a `CommandFailure` if flags were given that are for agent sessions only. */
+export function refuseAgentFlags({ agentFlags }: Pick<GivenAgentOptions, 'agentFlags'>): void {
+  const [flag] = agentFlags;
+  if (flag !== undefined) throw wrongUsage(`${flag} is for recorded agent sessions, which this trace is not`);
+}
+
 /** Adds the options of {@link AgentOptions} to a command that reads a trace. */
 export function addAgentOptions(command: Command): Command {
   const options = [
@@ -58,7 +76,7 @@ export function addAgentOptions(command: Command): Command {
     const seed = new Option('--seed <number>', 'draws the order of the sessions');
     options.push(seed.argParser(wholeNumber(0, 2 ** 32 - 1)).default(1));
   }
-  for (const option of options) command.addOption(option.helpGroup(HELP_GROUP));
+  for (const option of options) command.addOption(option.helpGroup(AGENT_OPTIONS));
   return command;
 }
 
@@ -74,14 +92,17 @@ export function reportDelayOption(): Option {
  * tells; the latter are played in a closed loop. Throws a `CommandFailure` that names the file, the line and what is
  * wrong with it.
  */
-export async function* traceRequests(path: string, options: AgentOptions): AsyncGenerator<TraceRequest> {
+export async function* traceRequests(path: string, options: GivenAgentOptions): AsyncGenerator<TraceRequest> {
   const lines = traceLines(path);
   try {
     const first = await lines.next();
     if (first.done === true) return;
     const all = startingWith(first.value, lines);
     if (beginsAgentSessions(first.value)) yield* playedRequests(await readAgentSessions(all), options);
-    else for await (const line of all) yield traceRequest(line);
+    else {
+      refuseAgentFlags(options);
+      for await (const line of all) yield traceRequest(line);
+    }
   } finally {
     await lines.return(undefined);
   }
@@ -105,12 +126,16 @@ export function* playedRequests(sessions: readonly AgentSession[], options: Agen
  */
 export async function plannedSessions(
   path: string,
-  options: AgentOptions & { readonly requests?: number },
+  options: GivenAgentOptions & { readonly requests?: number },
 ): Promise<SessionRequest[] | undefined> {
   const lines = traceLines(path);
   try {
     const first = await lines.next();
-    if (first.done === true || !beginsAgentSessions(first.value)) return undefined;
+    if (first.done === true) return undefined;
+    if (!beginsAgentSessions(first.value)) {
+      refuseAgentFlags(options);
+      return undefined;
+    }
     const sessions = await readAgentSessions(startingWith(first.value, lines));
     const planned: SessionRequest[] = [];
     for (const request of plannedRequests(sessions, options)) {

@@ -117,8 +117,9 @@ export async function readConfiguration(
     throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
   }
   const warnings = [...misspeltVariables(environment), ...wrongLogSettings(environment)];
-  if (values.has('disk_path') && !values.has('disk_enabled')) {
-    warnings.push(`disk_path (${origins.get('disk_path')}) has no effect: disk_enabled is not set`);
+  for (const key of ['disk_path', 'disk_write']) {
+    if (!values.has(key) || values.has('disk_enabled')) continue;
+    warnings.push(`${key} (${origins.get(key)}) has no effect: disk_enabled is not set`);
   }
   return { mapping: Object.fromEntries(values), origins, warnings };
 }

@@ -1,11 +1,11 @@
 import { type Command, Option } from 'commander';
-import { decimalNumber, pageBytes, poolBytes } from '../../command/options.js';
+import { decimalNumber, type OptionNeeds, pageBytes, poolBytes } from '../../command/options.js';
 import type { Shape, StorageSpeed } from '../../sim/scenario/scenario.js';
 import { SESSIONS, type SessionRequest, type SessionsWorkload, TOLD, type Told } from '../../sim/scenario/workload.js';
-import { type AgentOptions, addAgentOptions } from '../load/trace-requests.js';
+import { AGENT_OPTIONS, addAgentOptions, type GivenAgentOptions } from '../load/trace-requests.js';
 
 /** Options of `sim cluster` for recorded agent sessions, and for the speeds of storage. */
-export interface SimSessionsOptions extends AgentOptions {
+export interface SimSessionsOptions extends GivenAgentOptions {
   readonly told: Told;
   readonly toldWrong: number;
   readonly toldError: number;
@@ -23,6 +23,15 @@ export const SESSIONS_OPTIONS: readonly (keyof SimSessionsOptions)[] = [
   ...(['standsFor', 'diskRate', 'diskLatencyMs', 'objectRate', 'objectLatencyMs', 'networkRate'] as const),
 ];
 
+/** Options that change nothing without others. */
+export const SESSIONS_NEEDS: OptionNeeds = {
+  toldWrong: ['told'],
+  toldError: ['told'],
+  diskLatencyMs: ['diskRate'],
+  diskRate: ['diskPages'],
+  objectLatencyMs: ['objectRate'],
+};
+
 /** Adds the options of {@link SimSessionsOptions} to the command. */
 export function addSessionsOptions(command: Command): Command {
   const share = decimalNumber(0, 1, 'of them all');
@@ -36,7 +45,6 @@ export function addSessionsOptions(command: Command): Command {
     .option('--object-rate <size>', 'there is an object store, to which each host has so many bytes a second', rate)
     .option('--object-latency-ms <ms>', 'with --object-rate: time until it answers', latency, 30);
   addAgentOptions(command);
-  const group = 'Options for recorded agent sessions:';
   for (const option of [
     new Option('--told <what>', 'what agents tell after each answer: when they go on, and what to bring back by then')
       .choices([...TOLD])
@@ -48,7 +56,7 @@ export function addSessionsOptions(command: Command): Command {
       .argParser(share)
       .default(0),
   ]) {
-    command.addOption(option.helpGroup(group));
+    command.addOption(option.helpGroup(AGENT_OPTIONS));
   }
   return command;
 }

@@ -9,7 +9,7 @@ import {
   writePage,
   wrongUsage,
 } from '../../command/context.js';
-import { decimalNumber, jsonOption, keyValue, pageBytes, wholeNumber } from '../../command/options.js';
+import { checkNeeds, decimalNumber, jsonOption, keyValue, pageBytes, wholeNumber } from '../../command/options.js';
 import { PLACEMENT_ROUTINGS, type PlacementRouting } from '../../core/index.js';
 import { reportPage } from '../../sim/report/page.js';
 import { runScenario, type ScenarioResult } from '../../sim/run/run-scenario.js';
@@ -19,10 +19,11 @@ import { randomScenario, withRandomFaults } from '../../sim/scenario/random-scen
 import { type Scenario, scenarioOf } from '../../sim/scenario/scenario.js';
 import { CONVERSATIONS, MIXED, TRACE, type Workload } from '../../sim/scenario/workload.js';
 import { readTrace } from '../load/trace.js';
-import { plannedSessions } from '../load/trace-requests.js';
+import { plannedSessions, refuseAgentFlags, withAgentFlags } from '../load/trace-requests.js';
 import { formatSimCluster, formatViolations, seedLine, simClusterReport, wordsOf } from './cluster-report.js';
 import {
   addSessionsOptions,
+  SESSIONS_NEEDS,
   SESSIONS_OPTIONS,
   type SimSessionsOptions,
   sessionsMs,
@@ -103,6 +104,7 @@ const SHAPING: readonly (keyof SimClusterOptions)[] = [
   'option',
   ...SESSIONS_OPTIONS,
 ];
+const NEEDS = { ...SESSIONS_NEEDS, requests: ['trace'], speed: ['trace'] };
 const LOG_MAX_LINES = 200;
 
 const EXAMPLES = `
@@ -169,13 +171,17 @@ export function simClusterCommand(context: CommandContext): Command {
     .option('--html <file>', 'also write the result as one HTML page')
     .addOption(jsonOption())
     .addHelpText('after', EXAMPLES)
-    .action(async (options: SimClusterOptions) => {
-      if (options.html !== undefined) await checkWritable(options.html);
-      const { seeds } = options;
-      const run = seeds === undefined ? runOne(options, context) : runSeeds(options, seeds, context);
-      await untilInterrupted(run, context);
+    .action(async (given: SimClusterOptions) => {
+      checkNeeds(command, NEEDS);
+      await untilInterrupted(runAsAsked(withAgentFlags(given, command), context), context);
     });
   return addSessionsOptions(command);
+}
+
+async function runAsAsked(options: SimClusterOptions, context: CommandContext): Promise<void> {
+  const { seeds, html } = options;
+  if (html !== undefined) await checkWritable(html);
+  return seeds === undefined ? runOne(options, context) : runSeeds(options, seeds, context);
 }
 
 async function runSeeds(options: SimClusterOptions, count: number, context: CommandContext): Promise<void> {
@@ -301,7 +307,7 @@ async function scenarioFrom(options: SimClusterOptions): Promise<Scenario> {
 async function workloadFrom(options: SimClusterOptions): Promise<Workload> {
   const { workload, trace, requests, speed, routing } = options;
   if (trace === undefined) {
-    if (requests !== undefined || speed !== undefined) throw wrongUsage('--requests and --speed need --trace');
+    refuseAgentFlags(options);
     if (workload === 'conversations') return { ...CONVERSATIONS, routing };
     return workload === 'mixed' ? MIXED : { kind: 'none' };
   }

@@ -15,14 +15,14 @@ import {
   PlacementSimulation,
 } from '../../core/index.js';
 import type { TraceRequest } from '../load/trace.js';
-import { type AgentOptions, traceRequests } from '../load/trace-requests.js';
+import { type GivenAgentOptions, traceRequests } from '../load/trace-requests.js';
 import { withOverTold } from './trace-over.js';
 import { SessionFigures, type SimTraceSessions } from './trace-sessions.js';
 
 /** Requests between two checks of whether the program must end. */
 const TURN_REQUESTS = 500;
 
-export interface SimTraceOptions extends AgentOptions {
+export interface SimTraceOptions extends GivenAgentOptions {
   readonly nodes: readonly number[];
   readonly pool: readonly SizeOfPool[];
   readonly pageBytes: number;
@@ -105,6 +105,9 @@ export interface SimTraceResult {
   readonly report_delay_ms: number | null;
   readonly quarantine_ms: number;
   readonly ends_told: number;
+  readonly returns_told: number;
+  readonly over_told: number;
+  readonly told_wrong: number;
   /** Pages in the disk tier of the node; 0: none. */
   readonly disk_pages: number;
   readonly routing_pages: number;
@@ -151,6 +154,9 @@ export async function runSimTrace(
       report_delay_ms: Number.isFinite(options.reportDelayMs) ? options.reportDelayMs : null,
       quarantine_ms: options.quarantineMs,
       ends_told: options.endsTold,
+      returns_told: options.returnsTold,
+      over_told: options.overTold,
+      told_wrong: options.toldWrong,
       disk_pages: options.diskPages ?? 0,
       routing_pages: options.routingPages,
       interval_s: options.intervalS,

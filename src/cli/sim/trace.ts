@@ -3,6 +3,7 @@ import { POOL_MAX_BYTES } from '../../base/limits.js';
 import { formatSize } from '../../base/sizes.js';
 import { type CommandContext, checkWritable, printResult, writePage, wrongUsage } from '../../command/context.js';
 import {
+  checkNeeds,
   type DiskSize,
   decimalNumber,
   jsonOption,
@@ -21,7 +22,7 @@ import {
 } from '../../core/index.js';
 import { reportPage } from '../../sim/report/page.js';
 import type { BarChart, LineChart, LineSeries, Report, ReportHighlight, ReportTable } from '../../sim/report/report.js';
-import { addAgentOptions, reportDelayOption, TRACE_ARGUMENT } from '../load/trace-requests.js';
+import { addAgentOptions, reportDelayOption, TRACE_ARGUMENT, withAgentFlags } from '../load/trace-requests.js';
 import { runSimTrace, type SimTraceOptions, type SimTraceResult, type SimTraceRun, shapesOf } from './trace-run.js';
 import { formatSessions, sessionsTables } from './trace-sessions.js';
 
@@ -94,7 +95,9 @@ export function simTraceCommand(context: CommandContext): Command {
     .option('--html <file>', 'also write the result as one HTML page')
     .addOption(jsonOption())
     .addHelpText('after', EXAMPLES)
-    .action(async (trace: string, options: CommandOptions) => {
+    .action(async (trace: string, given: CommandOptions) => {
+      const options = withAgentFlags(given, command);
+      checkNeeds(command, { toldWrong: ['returnsTold', 'overTold'], diskWrite: ['diskPages'] });
       checkShapes(options);
       if (options.html !== undefined) await checkWritable(options.html);
       const result = await runSimTrace(trace, options, context);

@@ -214,7 +214,7 @@ const PROGRESS_COUNTS = ['wanted_pages', 'handed_pages', 'left_pages', 'disk_que
 export function isStatus(answer: unknown): answer is NodeStatus {
   // With a field `error`, the status would be mistaken for the reason why there is none.
   if (!isReportLike(answer) || 'error' in (answer as object)) return false;
-  const { pool, reads, disk, directory, clients, redis, quotas, named_pins, rss_bytes } = answer as Record<
+  const { pool, reads, disk, directory, clients, redis, quotas, prefetched, named_pins, rss_bytes } = answer as Record<
     string,
     unknown
   >;
@@ -226,6 +226,7 @@ export function isStatus(answer: unknown): answer is NodeStatus {
     hasClients(clients) &&
     hasRedis(redis) &&
     hasQuotas(quotas) &&
+    (prefetched === undefined || hasNumbers(prefetched, PREFETCHED)) &&
     hasNamedPins(named_pins) &&
     (rss_bytes === undefined || typeof rss_bytes === 'number')
   );
@@ -237,6 +238,8 @@ function hasRedis(redis: unknown): boolean {
   const areTexts = Array.isArray(addresses) && addresses.every((address) => typeof address === 'string');
   return areTexts && hasNumbers(redis, ['connections', 'commands']);
 }
+
+const PREFETCHED = ['brought', 'used', 'wasted', 'unread_bytes'] as const;
 
 const QUOTA_USE = ['entries', 'used_bytes', 'min_bytes', 'max_bytes', 'evictions'] as const;
 

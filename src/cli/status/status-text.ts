@@ -95,6 +95,7 @@ const STATE_TONES: ReadonlyMap<string, Tone> = new Map([
 ]);
 
 const PLACING_COLUMNS = { rightColumns: new Set(['placed', 'bytes', 'waiting', 'failed', 'in pool']) };
+const PREFETCHED_COLUMNS = { rightColumns: new Set(['prefetched', 'used', 'wasted', 'unread']) };
 const REDIS_COLUMNS = { rightColumns: new Set(['connections', 'commands']) };
 
 interface StatusStyle {
@@ -118,6 +119,8 @@ export function formatStatus(result: StatusResult, style: StatusStyle = {}): str
   if (zones.length > 0) parts.push(fitTable(zones, columns, ZONE_COLUMNS));
   const placing = isBrief ? [] : nodes.flatMap(placingRow);
   if (placing.length > 0) parts.push(fitTable(placing, columns, PLACING_COLUMNS));
+  const prefetched = isBrief ? [] : nodes.flatMap(prefetchedRow);
+  if (prefetched.length > 0) parts.push(fitTable(prefetched, columns, PREFETCHED_COLUMNS));
   const quotas = isBrief ? [] : quotaRows(nodes);
   if (quotas.length > 0) parts.push(fitTable(quotas, columns, QUOTA_COLUMNS));
   const pins = isBrief ? [] : pinRows(nodes);
@@ -406,6 +409,20 @@ function quotaRow(subject: Readonly<Record<string, string>>, use: QuotaUse): Rec
     max: formatSize(use.max_bytes),
     evictions: formatCount(use.evictions),
   };
+}
+
+function prefetchedRow(node: NodeRow): Record<string, string>[] {
+  if (node.state !== 'up' || node.prefetched === undefined) return [];
+  const { brought, used, wasted, unread_bytes } = node.prefetched;
+  return [
+    {
+      node: node.node_id,
+      prefetched: formatCount(brought),
+      used: formatCount(used),
+      wasted: formatCount(wasted),
+      unread: formatSize(unread_bytes),
+    },
+  ];
 }
 
 /** Rows of a table of all pins with names, by node. */

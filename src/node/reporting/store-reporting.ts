@@ -17,6 +17,7 @@ import type {
   NodeReport,
   ObjectStoreReport,
   PlacementReport,
+  PrefetchedReport,
   QuotaReport,
   QuotaUse,
   RedisReport,
@@ -28,6 +29,7 @@ import type { RespServer } from '../../resp/resp-server.js';
 import type { NamedPin, Pinning } from '../../store/holding/pinning.js';
 import type { PlacementStats } from '../../store/holding/placement-lane.js';
 import type { Placements } from '../../store/holding/placements.js';
+import type { Prefetching } from '../../store/holding/prefetching.js';
 import type { ObjectTierStats } from '../../store/objects/object-tier.js';
 import type { PageStore } from '../../store/page-store.js';
 import type { StoreReporter } from './node-reporting.js';
@@ -62,12 +64,13 @@ export interface StoreReporterParts {
   readonly events: PageEventSource;
   readonly advice: PageAdvice;
   readonly pinning: Pick<Pinning, 'named'>;
+  readonly prefetching: Pick<Prefetching, 'stats' | 'unreadBytes'>;
 }
 
 /** Creates the reporter for the store's part of a node's report. */
 export function storeReporter(parts: StoreReporterParts): StoreReporter {
-  const { pool, disk, kept, pages, tenants, leaving, placements, config, clients, resp, events, advice, pinning } =
-    parts;
+  const { pool, disk, kept, pages, tenants, leaving, placements, config, clients, resp, events, advice } = parts;
+  const { pinning, prefetching } = parts;
   // Computed once, because settings do not change while the node runs.
   const settings = shownSettings(config);
   return {
@@ -95,6 +98,7 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
           : { clients: clientsReport(clients.path, clients.clients(), clients.namespaces()) }),
         ...(resp === undefined ? {} : { redis: redisReport(resp) }),
         ...(quotas === undefined ? {} : { quotas }),
+        ...prefetched(prefetching),
         ...namedPins(pinning.named()),
       };
     },
@@ -107,6 +111,11 @@ export function storeReporter(parts: StoreReporterParts): StoreReporter {
       ];
     },
   };
+}
+
+function prefetched(prefetching: StoreReporterParts['prefetching']): { readonly prefetched?: PrefetchedReport } {
+  const { brought, used, wasted } = prefetching.stats();
+  return brought === 0 ? {} : { prefetched: { brought, used, wasted, unread_bytes: prefetching.unreadBytes } };
 }
 
 /** The names of pins begin with their namespace and a slash. */

@@ -34,7 +34,7 @@ interface NamedPins {
   calls: number;
 }
 
-/** Who uses a place for a name, which begins with its namespace and a slash. */
+/** The user of a place for a name, which begins with its namespace and a slash. */
 function sharerOf(name: string): Sharer {
   const namespace = name.slice(0, name.indexOf('/'));
   return { one: namespace, group: namespace };

@@ -82,10 +82,11 @@ export class Prefetching implements PageFollower {
     this.#parts = parts;
     this.#roomBytes = Math.floor(ground.pool.capacity * PREFETCH_POOL_FRACTION);
     this.#room = new Shares(this.#roomBytes);
-    ground.metrics.setGaugeProvider('meshcache_prefetched_unread_bytes', () => this.#unreadBytes);
+    ground.metrics.setGaugeProvider('meshcache_prefetched_unread_bytes', () => this.unreadBytes);
   }
 
-  get #unreadBytes(): number {
+  /** Bytes of the pool that hold prefetched pages which have not been read. */
+  get unreadBytes(): number {
     return this.#roomBytes - this.#room.left;
   }
 
@@ -279,7 +280,7 @@ export class Prefetching implements PageFollower {
   verify(): void {
     let bytes = 0;
     for (const page of this.#unread.values()) bytes += page.bytes;
-    assertEqual('prefetching: unread bytes', this.#unreadBytes, bytes);
+    assertEqual('prefetching: unread bytes', this.unreadBytes, bytes);
     for (const shares of [this.#room, this.#requests, this.#later]) shares.verify();
   }
 }

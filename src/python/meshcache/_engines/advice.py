@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Protocol, TypeVar
 
+from .._wire import protocol
 from .complaints import Complaints
 from .hints import SessionHint
 
 #: How long before a session's next request its pages are asked for. The node begins no earlier either.
-LEAD_SECONDS: Final = 10.0
+LEAD_SECONDS: Final = protocol.PREFETCH_LEAD_MS / 1000
 #: Sessions that are remembered, and pages of all of them. The sessions told the longest time ago are forgotten.
 _MAX_SESSIONS: Final = 4_096
 _MAX_KEYS: Final = 1 << 18

@@ -22,6 +22,8 @@ MAX_BLOCKS: Final = 65_536
 MAX_TEXT: Final = 8 << 20
 _MAX_SESSION_BYTES: Final = 256
 _MAX_WAITING_SECONDS: Final = 604_800
+#: Characters of a wrong value that a line of the log shows.
+_MAX_SHOWN: Final = 64
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def read_hints(*envelopes: Any) -> tuple[Hints | None, str]:
         except (TypeError, ValueError) as error:
             return None, str(error)
         except Exception as error:
-            return None, f"kv_hints cannot be read: {error}"
+            return None, f"kv_hints cannot be read: {_shown(error)}"
     return None, ""
 
 
@@ -72,7 +74,7 @@ def _decoded(text: str) -> Any:
 def _read(envelope: Any) -> Hints | None:
     version = _field(envelope, "protocol_version")
     if not isinstance(version, str) or version.split(".")[0] != _PROTOCOL:
-        raise ValueError(f"kv_hints of protocol version {version!r}; {_PROTOCOL}.x is known")
+        raise ValueError(f"kv_hints of protocol version {_shown(version)}; {_PROTOCOL}.x is known")
     actions = _field(envelope, "actions")
     if isinstance(actions, (str, bytes)) or not isinstance(actions, Sequence):
         raise ValueError("kv_hints without a list of actions")
@@ -94,15 +96,15 @@ def _read(envelope: Any) -> Hints | None:
 def _session(payload: Mapping[str, Any]) -> SessionHint:
     session, waiting = payload.get("session"), payload.get("waiting")
     if not isinstance(session, str) or not 1 <= len(session.encode("utf-8", "replace")) <= _MAX_SESSION_BYTES:
-        raise ValueError(f"a session of kv_hints has a name of 1 to {_MAX_SESSION_BYTES} bytes, got {session!r}")
+        raise ValueError(f"a session of kv_hints has a name of 1 to {_MAX_SESSION_BYTES} bytes, got {_shown(session)}")
     if waiting is not None and not (_is_number(waiting) and 0 <= waiting <= _MAX_WAITING_SECONDS):
-        raise ValueError(f"waiting of kv_hints is 0 to {_MAX_WAITING_SECONDS} seconds, got {waiting!r}")
+        raise ValueError(f"waiting of kv_hints is 0 to {_MAX_WAITING_SECONDS} seconds, got {_shown(waiting)}")
     flags = [payload.get(name, False) for name in ("branched", "ended")]
     if not all(isinstance(flag, bool) for flag in flags):
         raise ValueError("branched and ended of kv_hints are true or false")
     shared = payload.get("shared_tokens", 0)
     if isinstance(shared, bool) or not isinstance(shared, int) or shared < 0:
-        raise ValueError(f"shared_tokens of kv_hints is a number of tokens, got {shared!r}")
+        raise ValueError(f"shared_tokens of kv_hints is a number of tokens, got {_shown(shared)}")
     return SessionHint(session, None if waiting is None else float(waiting), flags[0], flags[1], shared)
 
 
@@ -113,6 +115,12 @@ def _blocks(payload: Mapping[str, Any]) -> list[int | str]:
     if not all(isinstance(block, (int, str)) and not isinstance(block, bool) for block in blocks):
         raise ValueError("block_hashes of kv_hints are numbers or hexadecimal texts")
     return list(blocks)
+
+
+def _shown(value: object) -> str:
+    """What an engine was given, for a line of its log."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
 def _is_number(value: object) -> bool:
