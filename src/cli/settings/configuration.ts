@@ -117,7 +117,7 @@ export async function readConfiguration(
     throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
   }
   const warnings = [...misspeltVariables(environment), ...wrongLogSettings(environment)];
-  for (const key of ['disk_path', 'disk_write']) {
+  for (const key of ['disk_path', 'disk_size', 'disk_index_size', 'disk_write']) {
     if (!values.has(key) || values.has('disk_enabled')) continue;
     warnings.push(`${key} (${origins.get(key)}) has no effect: disk_enabled is not set`);
   }
