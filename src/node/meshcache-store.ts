@@ -217,10 +217,10 @@ export class MeshCacheStore extends NodeNamespace {
    * proportion to their size. For tests and simulations.
    */
   verify(): void {
-    const { runtime, pages, events, disk, promoter, leaving, hotReads, pins, prefetching, sessions, doors } =
+    const { runtime, pages, events, disk, promoter, leaving, hotReads, pins, pinning, prefetching, sessions, doors } =
       this.#node;
     const { clients, resp } = doors;
-    const ofPages = [pages, events, disk, promoter, leaving, hotReads, pins, prefetching, sessions];
+    const ofPages = [pages, events, disk, promoter, leaving, hotReads, pins, pinning, prefetching, sessions];
     for (const part of [runtime, ...ofPages, clients, resp]) part?.verify();
   }
 }

@@ -268,6 +268,6 @@ test.serial('sim trace: options for agent sessions are refused for another trace
   for (const flags of [['--users', '4'], ['--no-shared-tools'], ['--seed', '2']]) {
     const run = await runCli(['sim', 'trace', TRACE, '--pool', '100', ...flags]);
     t.is(run.status, 2, run.stderr);
-    t.regex(run.stderr, new RegExp(`${flags[0]} is for recorded agent sessions, which this trace is not`));
+    t.regex(run.stderr, new RegExp(`${flags[0]} is for recorded agent sessions; give a file of them as the trace`));
   }
 });

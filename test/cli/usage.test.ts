@@ -35,7 +35,7 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['sim', 'cluster', '--speed', '2'], /--speed changes nothing without --trace/],
   [['sim', 'cluster', '--told-error', '0.3'], /--told-error changes nothing without --told/],
   [['sim', 'cluster', '--disk-rate', '6gb'], /--disk-rate changes nothing without --disk-pages/],
-  [['sim', 'cluster', '--told', 'prefetch'], /--told is for recorded agent sessions/],
+  [['sim', 'cluster', '--told', 'prefetch'], /--told is for recorded agent sessions; give a file of them as the trace/],
   [['sim', 'trace', 't', '--told-wrong', '0.1'], /--told-wrong changes nothing without --returns-told or --over-told/],
   [['replay', 't', '--write-policy', 'storage'], /--write-policy changes nothing without --storage-nodes/],
   [['sim', 'trace'], /missing required argument 'trace'/],

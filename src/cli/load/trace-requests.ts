@@ -54,7 +54,7 @@ export function withAgentFlags<T extends AgentOptions>(options: T, command: Comm
 /** Throws a `CommandFailure` if flags were given that are for agent sessions only. */
 export function refuseAgentFlags({ agentFlags }: Pick<GivenAgentOptions, 'agentFlags'>): void {
   const [flag] = agentFlags;
-  if (flag !== undefined) throw wrongUsage(`${flag} is for recorded agent sessions, which this trace is not`);
+  if (flag !== undefined) throw wrongUsage(`${flag} is for recorded agent sessions; give a file of them as the trace`);
 }
 
 /** Adds the options of {@link AgentOptions} to a command that reads a trace. */

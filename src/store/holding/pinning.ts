@@ -1,3 +1,4 @@
+import { assertEqual } from '../../base/assert.js';
 import { unlessAborted } from '../../base/concurrency/cancellation.js';
 import { type Sharer, Shares } from '../../base/concurrency/shares.js';
 import type { Clock } from '../../base/environment/clock.js';
@@ -125,6 +126,12 @@ export class Pinning {
   close(): void {
     this.#isClosed = true;
     this.#parts.pins.close();
+  }
+
+  /** Throws `InvariantError` unless each name in use has a place. */
+  verify(): void {
+    this.#names.verify();
+    assertEqual('pinning: names in use', PIN_NAMES_MAX_COUNT - this.#names.left, this.#named.size);
   }
 }
 
