@@ -31,10 +31,10 @@ export const RESP_LARGE_ARGUMENT_BYTES = 32 * KIB;
  */
 export const RESP_WORDS_FREE_BYTES = 64 * KIB;
 export const RESP_WORDS_STEP_BYTES = 256 * KIB;
-/** Bytes of arguments that are being received on all connections, and of large values that are being read for them. */
+/** Bytes of arguments that are being received on all connections, and of answers that values are read into for them. */
 export const RESP_ARGUMENTS_BUDGET_BYTES = 1 * GIB;
 export const RESP_VALUES_BUDGET_BYTES = 1 * GIB;
-/** Bytes of large-argument memory that are kept for reuse. */
+/** Bytes of memory for large arguments and values that are kept for reuse. */
 export const RESP_FREE_MEMORY_MAX_BYTES = 64 * MIB;
 /**
  * Commands of one connection that wait to be executed, and their bytes; beyond it, nothing more is read from the
@@ -50,7 +50,7 @@ export const RESP_ALL_WAITING_MAX_BYTES = 64 * MIB;
 export const RESP_BATCH_MAX_COUNT = 256;
 export const RESP_BATCH_MAX_KEYS = 1024;
 export const RESP_BATCH_MAX_BYTES = 16 * MIB;
-/** Bytes of small values that are read together. */
+/** Bytes of values that are read together into one piece of memory; a longer value has one of its own. */
 export const RESP_READ_TARGET_BYTES = 1 * MIB;
 /** A client with more unread bytes of answers than this gets no further command executed. */
 export const RESP_OUTPUT_MAX_BYTES = 512 * KIB;

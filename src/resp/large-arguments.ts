@@ -1,5 +1,5 @@
 import type { ReceivingMemory } from '../net/receiving-memory.js';
-import type { ArgumentMemory } from './argument-memory.js';
+import type { ValueMemory } from './values/value-memory.js';
 import type { RespArgument } from './wire/resp-parser.js';
 
 /**
@@ -7,12 +7,12 @@ import type { RespArgument } from './wire/resp-parser.js';
  */
 export class LargeArguments {
   readonly #holding: ReceivingMemory;
-  readonly #memory: ArgumentMemory;
+  readonly #memory: ValueMemory;
   #received: Buffer[] = [];
   #count = 0;
 
   /** `holding` counts the memory against the budget that all connections share. */
-  constructor(holding: ReceivingMemory, memory: ArgumentMemory) {
+  constructor(holding: ReceivingMemory, memory: ValueMemory) {
     this.#holding = holding;
     this.#memory = memory;
   }

@@ -22,12 +22,12 @@ import { type LocalSocket, listenLocally } from '../net/local-socket.js';
 import { ServedConnections } from '../net/served/served-connections.js';
 import { RespAccess, type RespOrigin } from './access/resp-access.js';
 import { RespUsers, type RespUsersParts } from './access/resp-users.js';
-import { ArgumentMemory } from './argument-memory.js';
 import type { RespFacts } from './commands/command.js';
 import { COMMANDS } from './commands/command-table.js';
 import { RespConnection } from './resp-connection.js';
 import { RespCounts } from './resp-counts.js';
 import { type RespLimits, respLimits, servedLimits } from './resp-limits.js';
+import { ValueMemory } from './values/value-memory.js';
 import { errorAnswer } from './wire/resp-answers.js';
 
 /** Where the door for Redis clients listens, and who may use it. */
@@ -79,7 +79,7 @@ export class RespServer {
   readonly turns: WorkTurns;
   /** Rate-limited log for events that clients can cause. */
   readonly lines: SparseLog;
-  readonly memory = new ArgumentMemory();
+  readonly memory = new ValueMemory();
   /** Memory for copies of values, shared by all connections. */
   readonly valuesBudget: ByteBudget;
   readonly counts: RespCounts;
@@ -113,7 +113,8 @@ export class RespServer {
     const fairness = { turns: this.turns, pauses: parts.pauses };
     this.connections = new ServedConnections(env.clock, servedLimits(this.limits), fairness);
     this.valuesBudget = new ByteBudget(this.limits.valuesBudgetBytes);
-    this.#users = new RespUsers({ ...users, password: options.password, budget: this.valuesBudget, env });
+    const memory = { memory: this.memory, budget: this.valuesBudget };
+    this.#users = new RespUsers({ ...users, password: options.password, memory, env });
     this.#unwatchUsers = this.#users.onChanged(() => {
       for (const connection of this.connections) connection.usersChanged();
     });

@@ -28,14 +28,6 @@ export interface LocatedReads {
  */
 export type MayTake = (bytes: number) => boolean;
 
-/** Copies of the first pages of a call. */
-export interface FirstCopies {
-  /** One element for each page that was looked up; null: a miss. */
-  readonly copies: readonly (Uint8Array | null)[];
-  /** Length of the first page if it is too large for the call; nothing was read then. */
-  readonly nextBytes: number;
-}
-
 /** Reads pages of unknown length into newly allocated memory. */
 export class CopiedReads {
   readonly #reads: LocatedReads;
@@ -70,23 +62,6 @@ export class CopiedReads {
   /** Reads copies of pages; see `PageStore.getCopies`. */
   async getMany(keys: readonly string[], options: CallOptions): Promise<(Uint8Array | null)[]> {
     return this.#readLocated(keys, await this.#reads.locate(keys, options), options);
-  }
-
-  /** Reads copies of the first pages; see `PageStore.getFirstCopies`. */
-  async getFirst(
-    keys: readonly string[],
-    { maxBytes, ...options }: CallOptions & { readonly maxBytes: number },
-  ): Promise<FirstCopies> {
-    const locations = await this.#reads.locate(keys, options);
-    let bytes = 0;
-    let count = 0;
-    for (; count < keys.length; count++) {
-      bytes += locations[count]?.length ?? 0;
-      if (bytes > maxBytes) break;
-    }
-    if (count === 0) return { copies: [], nextBytes: locations[0]?.length ?? 0 };
-    const copies = await this.#readLocated(keys.slice(0, count), locations.slice(0, count), options);
-    return { copies, nextBytes: 0 };
   }
 
   /** Reads copies of pages that have just been located. */
@@ -137,83 +112,6 @@ export class CopiedReads {
       release();
       for (const region of regions) region.free();
     }
-  }
-}
-
-/** Memory for pages whose lengths are not known beforehand. */
-export interface PageRoom {
-  /** Bytes for all pages together. */
-  readonly length: number;
-  /** The memory of a page from `offset` on. */
-  readonly pageAt: (offset: number, length: number) => CallerPage;
-}
-
-/** Place of a page in the room; undefined offset: the page did not fit and was not read. */
-export interface PlacedPage {
-  readonly offset: number | undefined;
-  /** Bytes of the page. */
-  readonly length: number;
-}
-
-/** Reads pages of unknown length into memory of the caller, one after the other. */
-export class PlacedReads {
-  readonly #reads: LocatedReads;
-  readonly #copied: CopiedReads;
-
-  /** `copied` reads a page that was set again after it was located. */
-  constructor(reads: LocatedReads, copied: CopiedReads) {
-    this.#reads = reads;
-    this.#copied = copied;
-  }
-
-  /** Reads pages into a room; see `PageStore.getPlaced`. */
-  async get(keys: readonly string[], room: PageRoom, options: CallOptions): Promise<(PlacedPage | null)[]> {
-    const locations = await this.#reads.locate(keys, options);
-    const results = new Array<PlacedPage | null>(keys.length).fill(null);
-    if (this.#reads.isClosed) return results;
-    const placed: number[] = [];
-    let usedBytes = 0;
-    for (const [i, location] of locations.entries()) {
-      if (location === null) continue;
-      const { length } = location;
-      const isPlaced = usedBytes + length <= room.length;
-      results[i] = { offset: isPlaced ? usedBytes : undefined, length };
-      if (!isPlaced) continue;
-      placed.push(i);
-      usedBytes += length;
-    }
-    if (placed.length === 0) return results;
-    const pages = placed.map((i) => {
-      const { offset, length } = results[i] as PlacedPage;
-      return room.pageAt(offset as number, length);
-    });
-    const isRead = await this.#reads.get(
-      placed.map((i) => keys[i] as string),
-      pages,
-      options,
-      (j) => locations[placed[j] as number] ?? undefined,
-    );
-    for (const [j, i] of placed.entries()) {
-      if (isRead[j] === true) continue;
-      results[i] = await this.#again(keys[i] as string, results[i] as PlacedPage, pages[j] as CallerPage, options);
-    }
-    return results;
-  }
-
-  /** Reads a page that was set again meanwhile, perhaps with another length, into the place chosen for it. */
-  async #again(key: string, place: PlacedPage, page: CallerPage, options: CallOptions): Promise<PlacedPage | null> {
-    const reads = this.#reads;
-    if (reads.isClosed || options.signal?.aborted) return null;
-    const copy = await this.#copied.get(key, { ...options, continues: true, mayTake: () => true });
-    if (!(copy instanceof Uint8Array) || reads.isClosed || options.signal?.aborted) return null;
-    if (copy.length > place.length) return { offset: undefined, length: copy.length };
-    let at = 0;
-    for (const view of page.views) {
-      const part = copy.subarray(at, at + view.length);
-      view.set(part);
-      at += part.length;
-    }
-    return { offset: place.offset, length: copy.length };
   }
 }
 

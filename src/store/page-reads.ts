@@ -1,7 +1,7 @@
 import { unlessAborted } from '../base/concurrency/cancellation.js';
 import { ClosedError } from '../base/errors.js';
 import { isExpired } from '../base/expiry.js';
-import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';
+import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import { addTo } from '../directory/owners/owners.js';
 import { DISTANCES } from '../net/distance.js';
@@ -11,15 +11,8 @@ import { endedBy, type MissReason, type ReasonLog } from './call/call-options.js
 import type { CallerPage } from './call/caller-page.js';
 import { slicesOf } from './call/key-steps.js';
 import type { CallOptions, RequestCalls } from './call/request-calls.js';
-import {
-  CopiedReads,
-  type FirstCopies,
-  type LocatedReads,
-  type MayTake,
-  type PageRoom,
-  type PlacedPage,
-  PlacedReads,
-} from './copied-reads.js';
+import { CopiedReads, type LocatedReads, type MayTake } from './copied-reads.js';
+import { FoundPages, type FoundReads } from './found-pages.js';
 import { locatePages } from './ground/own-locations.js';
 import type { PageStatements } from './ground/page-statements.js';
 import type { StoreGround } from './ground/store-ground.js';
@@ -60,7 +53,7 @@ export class PageReads implements LocatedReads {
   readonly #knownLocations: KnownLocations;
   readonly #joined: JoinedReads;
   readonly #copied: CopiedReads;
-  readonly #placed: PlacedReads;
+  readonly #found: FoundReads;
   /** Undefined without a disk. */
   readonly #ownDisk: OwnDiskReads | undefined;
   /** Undefined without an object store. */
@@ -81,7 +74,12 @@ export class PageReads implements LocatedReads {
     this.#remote = new RemoteReads(ground, { knownLocations: this.#knownLocations, statements, missLog });
     this.#joined = new JoinedReads(ground, this.#remote);
     this.#copied = new CopiedReads(this, clock);
-    this.#placed = new PlacedReads(this, this.#copied);
+    // Without checksums, a location is used no longer than a read may take.
+    const freshMs = Math.min(
+      READ_AGAIN_WITHIN_MS,
+      config.verifyReads ? READ_AGAIN_WITHIN_MS : config.reuseQuarantineMs / 2,
+    );
+    this.#found = { reads: this, copied: this.#copied, clock, freshMs };
     this.#ownDisk = disk && new OwnDiskReads(ground, { disk, statements, missLog });
     this.#objects = objects && new ObjectTierReads(ground, { objects, statements });
   }
@@ -152,14 +150,9 @@ export class PageReads implements LocatedReads {
     return copies;
   }
 
-  /** Reads copies of the first pages; see `PageStore.getFirstCopies`. */
-  getFirstCopies(keys: readonly string[], options: CallOptions & { readonly maxBytes: number }): Promise<FirstCopies> {
-    return this.#copied.getFirst(keys, options);
-  }
-
-  /** Reads pages one after the other into a room; see `PageStore.getPlaced`. */
-  getPlaced(keys: readonly string[], room: PageRoom, options: CallOptions): Promise<(PlacedPage | null)[]> {
-    return this.#placed.get(keys, room, options);
+  /** Looks pages up, to read them part by part; see `PageStore.find`. */
+  async find(keys: readonly string[], options: CallOptions): Promise<FoundPages> {
+    return new FoundPages(keys, await this.locate(keys, options), this.#found);
   }
 
   /** Holds a page of the pool; see `PageStore.serve`. */

@@ -20,8 +20,9 @@ import type { CallerPage } from './call/caller-page.js';
 import { indicesWhere } from './call/key-steps.js';
 import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
 import { clearPages, dropClearedCopies } from './clearing.js';
-import type { FirstCopies, MayTake, PageRoom, PlacedPage } from './copied-reads.js';
+import type { MayTake } from './copied-reads.js';
 import { ExpiredPages } from './expired-pages.js';
+import { type FoundPages, type PageRoom, type PlacedPage, readPlaced } from './found-pages.js';
 import { locatePages } from './ground/own-locations.js';
 import { PageStatements } from './ground/page-statements.js';
 import type { StoreGround } from './ground/store-ground.js';
@@ -163,16 +164,10 @@ export class PageStore {
     return inTime(this.#ground.clock, options, (call) => this.#reads.getCopies(keys, call));
   }
 
-  /**
-   * Like {@link getCopies} for the first pages, as many as have at most `maxBytes` in total. If the first one alone is
-   * longer, nothing is read, and the result gives its length.
-   */
-  async getFirstCopies(
-    keys: readonly string[],
-    options: CallOptions & { readonly maxBytes: number },
-  ): Promise<FirstCopies> {
+  /** Looks pages up, so that they can be read part by part into memory of their lengths. */
+  async find(keys: readonly string[], options: CallOptions = {}): Promise<FoundPages> {
     this.#checkOpen();
-    return inTime(this.#ground.clock, options, (call) => this.#reads.getFirstCopies(keys, call));
+    return inTime(this.#ground.clock, options, (call) => this.#reads.find(keys, call));
   }
 
   /**
@@ -181,7 +176,9 @@ export class PageStore {
    */
   async getPlaced(keys: readonly string[], room: PageRoom, options: CallOptions = {}): Promise<(PlacedPage | null)[]> {
     this.#checkOpen();
-    return inTime(this.#ground.clock, options, (call) => this.#reads.getPlaced(keys, room, call));
+    return inTime(this.#ground.clock, options, async (call) =>
+      readPlaced(await this.#reads.find(keys, call), keys.length, { room, options: call }),
+    );
   }
 
   /** Lengths of the pages in this node's pool; null: the page is not there. Does not count as a use. */

@@ -136,6 +136,48 @@ test('resp values: setting a value that is sent does not wait for a client that 
   store.verify();
 });
 
+test('resp values: a value that waits behind another one that is being sent can be set anew', async (t) => {
+  // Cause: values are held before those in front of them are sent, and a client may stop reading meanwhile.
+  const { store, path } = await startLocalNode(t, '128mb');
+  const writer = await RawClient.connect(t, { path });
+  const [first, second, newer] = [content(1, 2 * MIB), content(2, MIB), content(3, MIB + 7)];
+  t.is(await set(writer, 'first', first), '+OK\r\n');
+  t.is(await set(writer, 'second', second), '+OK\r\n');
+  const reader = await RawClient.connect(t, { path });
+  reader.socket.once('data', () => reader.socket.pause());
+  reader.send(Buffer.concat([commandOf('GET', 'first'), commandOf('GET', 'second')]));
+  await until(() => reader.bytes > 0);
+  t.is(await set(writer, 'second', newer), '+OK\r\n');
+  reader.socket.resume();
+  t.true((await bulk(reader, first.length)).equals(first));
+  t.true((await bulk(reader, newer.length)).equals(newer));
+  store.verify();
+});
+
+test('resp values: one pipeline reads values of all sizes, of this node and another, and missing ones', async (t) => {
+  const stores = await startRespNodes(t, 2, { global_segment_size: '256mb' });
+  const [here, there] = await Promise.all(stores.map((store) => RawClient.connect(t, placeOf(store))));
+  const sizes = [0, 10, 65_536, MIB, 3 * MIB, 100, 70_000, 16, 300_000];
+  const keys = [...sizes.keys()].flatMap((i) => [`here-${i}`, `there-${i}`, `absent-${i}`]);
+  for (const [i, size] of sizes.entries()) {
+    t.is(await set(here as RawClient, `here-${i}`, content(i, size)), '+OK\r\n');
+    t.is(await set(there as RawClient, `there-${i}`, content(100 + i, size)), '+OK\r\n');
+  }
+  for (const client of [here, there] as RawClient[]) {
+    client.send(commandOf('MGET', ...keys), ...keys.map((key) => commandOf('GET', key)), commandOf('PING'));
+    t.is(await client.text(`*${keys.length}\r\n`), `*${keys.length}\r\n`);
+    for (let round = 0; round < 2; round++) {
+      for (const [i, size] of sizes.entries()) {
+        t.true((await bulk(client, size)).equals(content(i, size)), `here-${i}`);
+        t.true((await bulk(client, size)).equals(content(100 + i, size)), `there-${i}`);
+        t.is(await client.text('$-1\r\n'), '$-1\r\n', `absent-${i}`);
+      }
+    }
+    t.is(await client.text('+PONG\r\n'), '+PONG\r\n');
+  }
+  for (const store of stores) store.verify();
+});
+
 test('resp values: a client that reads while its value is set anew gets all of one value', async (t) => {
   const { path } = await startLocalNode(t, '128mb');
   const writer = await RawClient.connect(t, { path });

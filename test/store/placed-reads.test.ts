@@ -1,8 +1,11 @@
 import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type CallerPage, RegionPage } from '../../src/store/call/caller-page.js';
-import { type CopiedReads, type LocatedReads, PlacedReads } from '../../src/store/copied-reads.js';
+import type { CallOptions } from '../../src/store/call/request-calls.js';
+import type { CopiedReads, LocatedReads } from '../../src/store/copied-reads.js';
+import { FoundPages, type FoundReads, type PageRoom, readPlaced } from '../../src/store/found-pages.js';
 import type { DataLocation } from '../../src/types.js';
+import { ManualClock } from '../_support/clock.js';
 import { content } from '../_support/support.js';
 
 const PAGES: Readonly<Record<string, Uint8Array>> = { a: content(1, 100), b: content(2, 50), c: content(3, 60) };
@@ -30,8 +33,14 @@ function placedReads(changed: Readonly<Record<string, Uint8Array | null>> = {}) 
     },
   };
   const copied = { get: async (key: string) => changed[key] ?? null } as unknown as CopiedReads;
-  const reads = new PlacedReads(located, copied);
-  return { reads, asked };
+  const clock = new ManualClock();
+  const parts: FoundReads = { reads: located, copied, clock, freshMs: 1000 };
+  const find = async (keys: readonly string[]) => new FoundPages(keys, await located.locate(keys, {}), parts);
+  const reads = {
+    get: async (keys: readonly string[], to: PageRoom, options: CallOptions) =>
+      readPlaced(await find(keys), keys.length, { room: to, options }),
+  };
+  return { reads, find, clock, asked };
 }
 
 function room(length: number) {
@@ -82,4 +91,21 @@ test('placed reads: a page that was set anew meanwhile is read to its place, or 
 test('placed reads: a call that is ended reads nothing again', async (t) => {
   const { reads } = placedReads({ a: content(9, 30) });
   t.deepEqual(await reads.get(['a'], room(1000).room, { signal: AbortSignal.abort() }), [null]);
+});
+
+test('found pages: parts of one lookup, which are looked up again when the lookup is old', async (t) => {
+  const { find, clock, asked } = placedReads({});
+  const found = await find(['a', 'none', 'b', 'c']);
+  t.deepEqual(
+    [0, 1, 2, 3].map((i) => found.lengthOf(i)),
+    [100, null, 50, 60],
+  );
+  const { region } = room(200);
+  const page = (at: number, length: number) => new RegionPage(region, region.start + at, length);
+  t.deepEqual(await found.read([0, 2], [page(0, 100), page(100, 50)], {}), [100, 50]);
+  clock.advance(1001);
+  // The stub reads only what has a location, and finds nothing anew.
+  t.deepEqual(await found.read([3], [page(0, 60)], {}), [null]);
+  t.deepEqual(asked, [['a', 'b'], ['c']]);
+  t.deepEqual(region.bytes(100, 50), PAGES.b);
 });

@@ -2,8 +2,9 @@ import { ArgumentError } from '../../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/limits.js';
 import type { KeyNamespace, RequestOptions } from '../../core/index.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
-import type { MayTake, PageRoom, PlacedPage } from '../../store/copied-reads.js';
+import type { MayTake } from '../../store/copied-reads.js';
 import type { FollowOptions, PageEvent } from '../../store/events/page-events.js';
+import type { PageRoom, PlacedPage } from '../../store/found-pages.js';
 import type {
   PageOptions,
   PagePinOptions,

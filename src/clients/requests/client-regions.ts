@@ -4,7 +4,7 @@ import { CLIENT_FILE_COPIES_MAX_BYTES, CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES 
 import { HostRegion } from '../../memory/host-region.js';
 import { type CallerPage, RegionPage } from '../../store/call/caller-page.js';
 import type { Slice } from '../../store/call/key-steps.js';
-import type { PageRoom } from '../../store/copied-reads.js';
+import type { PageRoom } from '../../store/found-pages.js';
 import type { LocalRange } from '../../transport/contract/transport.js';
 import { type PieceColumns, type RegionRequest, STAGING_REGION, Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';

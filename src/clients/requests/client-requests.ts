@@ -19,7 +19,7 @@ import type { CallTime } from '../../store/call/call-options.js';
 import type { CallerPage } from '../../store/call/caller-page.js';
 import { inKeySteps, inTurns, type Slice, type StepKeys, slicesOf } from '../../store/call/key-steps.js';
 import { RequestParts } from '../../store/call/request-calls.js';
-import type { PlacedPage } from '../../store/copied-reads.js';
+import type { PlacedPage } from '../../store/found-pages.js';
 import { prefixLength } from '../../store/namespace/hybrid.js';
 import type { PagePrefetchOptions } from '../../store/namespace/namespace-pages.js';
 import { decodeEndPins, decodePin, decodePrefetch, decodeTell } from '../wire/care-messages.js';

@@ -1,6 +1,6 @@
 import { ProtocolError } from '../../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES, CLIENT_STEP_BYTES } from '../../base/limits.js';
-import type { PlacedPage } from '../../store/copied-reads.js';
+import type { PlacedPage } from '../../store/found-pages.js';
 import { BodyReader, BodyWriter } from './body.js';
 import type { Received } from './messages.js';
 import { readFlags, type ToldFlags, writeFlags } from './request-flags.js';

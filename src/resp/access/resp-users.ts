@@ -1,10 +1,10 @@
-import type { ByteBudget } from '../../base/concurrency/byte-budget.js';
 import type { AuditSink } from '../../base/environment/audit.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { isDigestOf, PasswordCheck, type WrongPassword } from '../../net/auth-failures.js';
 import { DEFAULT_USER, type Identity, type User, type Users } from '../../net/users.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import { RespPages } from '../values/resp-pages.js';
+import type { AnswerMemory } from '../values/value-sender.js';
 
 export interface RespUsersParts {
   readonly users: Users;
@@ -14,8 +14,8 @@ export interface RespUsersParts {
   readonly nodeTag: string;
   /** Returns the pages of the namespace with a tag. */
   readonly pagesOf: (tag: string) => StoredPages;
-  /** Memory for copies of values. */
-  readonly budget: ByteBudget;
+  /** Memory for values that are read. */
+  readonly memory: AnswerMemory;
   readonly env: Environment;
 }
 
@@ -76,10 +76,10 @@ export class RespUsers {
 
   /** Returns the pages that the user's commands access; undefined if there are none. */
   pagesOf(user: User): RespPages | undefined {
-    const { pagesOf, budget } = this.#parts;
+    const { pagesOf, memory } = this.#parts;
     const tag = this.tagOf(user);
     if (tag === undefined) return undefined;
-    const pages = this.#pages.get(tag) ?? new RespPages(pagesOf(tag), budget, this.#parts.env.clock);
+    const pages = this.#pages.get(tag) ?? new RespPages(pagesOf(tag), memory, this.#parts.env.clock);
     this.#pages.set(tag, pages);
     return pages;
   }

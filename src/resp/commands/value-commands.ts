@@ -2,7 +2,8 @@ import { EXPIRY_MAX_MS } from '../../base/limits.js';
 import type { CallTime } from '../../store/call/call-options.js';
 import { KeyStepSize } from '../../store/call/key-steps.js';
 import { storeKeyOf } from '../values/resp-keys.js';
-import type { StepOptions, ValueRead, ValueWrite } from '../values/resp-pages.js';
+import type { StepOptions, ValueWrite } from '../values/resp-pages.js';
+import type { ValueRead } from '../values/value-sender.js';
 import { arrayHead, integer, nilOf, OK } from '../wire/resp-answers.js';
 import type { RespArgument } from '../wire/resp-parser.js';
 import {

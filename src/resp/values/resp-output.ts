@@ -93,10 +93,9 @@ export class RespOutput {
     return !this.#served.isClosed;
   }
 
-  /** Sends a value, whose memory is in use until this resolves. Resolves with false if the connection is closed. */
-  sendValue(head: string, value: Uint8Array): Promise<boolean> {
-    this.#collect(Buffer.from(head));
-    return this.#send(slicesOf([value], value.length), () => {});
+  /** Sends pieces, whose memory is in use until this resolves. Resolves with false if the connection is closed. */
+  sendPieces(pieces: readonly Uint8Array[]): Promise<boolean> {
+    return this.#send(slicesOf(pieces), () => {});
   }
 
   /**
@@ -105,7 +104,7 @@ export class RespOutput {
    * in progress.
    */
   async sendServed(head: Buffer, page: ServedPage): Promise<boolean> {
-    const slices = slicesOf(page.views, page.length);
+    const slices = slicesOf([...page.views, CRLF]);
     let cancelGrace = (): void => {};
     let giveBack: (() => void) | undefined;
     let sentCount = 0;
@@ -189,8 +188,7 @@ export class RespOutput {
   async #send(slices: readonly Uint8Array[][], onNext: (index: number) => void): Promise<boolean> {
     for (let i = 0; i < slices.length && !this.#served.isClosed; i++) {
       onNext(i);
-      const end = i === slices.length - 1 ? [CRLF] : [];
-      this.#write([...this.#takeCollected(), ...(slices[i] as Uint8Array[]), ...end]);
+      this.#write([...this.#takeCollected(), ...(slices[i] as Uint8Array[])]);
       await this.#served.taken();
     }
     return !this.#served.isClosed;
@@ -208,9 +206,9 @@ export class RespOutput {
  * Splits bytes into slices of at least RESP_SLICE_BYTES and less than twice that. Each slice is a list of views, large
  * enough for a socket to report when it has been taken.
  */
-function slicesOf(views: readonly Uint8Array[], totalBytes: number): Uint8Array[][] {
+function slicesOf(views: readonly Uint8Array[]): Uint8Array[][] {
   const slices: Uint8Array[][] = [[]];
-  let leftBytes = totalBytes;
+  let leftBytes = bytesOf(views);
   let roomBytes = leftBytes >= 2 * RESP_SLICE_BYTES ? RESP_SLICE_BYTES : leftBytes;
   for (const view of views) {
     for (let at = 0; at < view.length; ) {

@@ -2,7 +2,8 @@ import type { KeyEncoder, PublishRequest, RequestOptions } from '../../core/inde
 import type { ServedPage } from '../../pool/published-pool.js';
 import type { MissReason, Reasons, RefusalReason, TimedOptions, WaitOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
-import type { FirstCopies, MayTake, PageRoom, PlacedPage } from '../copied-reads.js';
+import type { MayTake } from '../copied-reads.js';
+import type { FoundPages, PageRoom, PlacedPage } from '../found-pages.js';
 import type { ClientPins, Pinning } from '../holding/pinning.js';
 import type { ClientPrefetching } from '../holding/prefetching.js';
 import type { PageStore } from '../page-store.js';
@@ -136,12 +137,9 @@ export class StoredPages implements NamespacePages {
     return this.#pages.getCopies(this.objectKeys(keys, pool), call);
   }
 
-  /** Copies of the first pages, at most `maxBytes` in total; see `PageStore.getFirstCopies`. */
-  getFirstCopies(
-    keys: readonly string[],
-    { pool, ...call }: PageReadOptions & { readonly maxBytes: number },
-  ): Promise<FirstCopies> {
-    return this.#pages.getFirstCopies(this.objectKeys(keys, pool), call);
+  /** Looks pages up, to read them part by part; see `PageStore.find`. */
+  find(keys: readonly string[], { pool, ...call }: PageReadOptions): Promise<FoundPages> {
+    return this.#pages.find(this.objectKeys(keys, pool), call);
   }
 
   /** Reads pages of any length into a room; see `PageStore.getPlaced`. */

@@ -9,13 +9,13 @@ import { ServedConnections } from '../../../src/net/served/served-connections.js
 import { Users } from '../../../src/net/users.js';
 import { RespAccess } from '../../../src/resp/access/resp-access.js';
 import { RespUsers } from '../../../src/resp/access/resp-users.js';
-import { ArgumentMemory } from '../../../src/resp/argument-memory.js';
 import type { RespFacts } from '../../../src/resp/commands/command.js';
 import { COMMANDS } from '../../../src/resp/commands/command-table.js';
 import { RespConnection } from '../../../src/resp/resp-connection.js';
 import { RespCounts } from '../../../src/resp/resp-counts.js';
 import { respLimits, servedLimits } from '../../../src/resp/resp-limits.js';
 import type { RespServer } from '../../../src/resp/resp-server.js';
+import { ValueMemory } from '../../../src/resp/values/value-memory.js';
 import { type RespArgument, RespParser } from '../../../src/resp/wire/resp-parser.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
@@ -121,9 +121,14 @@ const store = {
   delete: async (keys: readonly string[]) => keys.map((key) => key.length % 7 !== 0),
   clear: async () => {},
   lengthsHere: (keys: Keys) => stringsOf(keys).map(lengthOf),
-  getFirstCopies: async (keys: Keys) => ({
-    copies: stringsOf(keys).map((key) => (lengthOf(key) === null ? null : new Uint8Array(key.length))),
-    nextBytes: 0,
+  find: async (keys: readonly string[]) => ({
+    lengthOf: (i: number) => lengthOf(keys[i] as string),
+    read: async (indices: readonly number[], pages: readonly { readonly length: number }[]) =>
+      // Some values are gone, shorter or longer when they are read.
+      indices.map((i, j) => {
+        const { length } = pages[j] as { readonly length: number };
+        return i % 5 === 4 ? null : length + ([0, -1, 1][i % 3] as number);
+      }),
   }),
   remainingMs: async (keys: readonly string[]) => keys.map(lengthOf),
   serve: async () => null,
@@ -190,12 +195,13 @@ export const respConnection: Fuzzer = {
     let endedCount = 0;
     const encoder = new KeyEncoder({ tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
     const valuesBudget = new ByteBudget(2 ** 27);
+    const memory = new ValueMemory();
     const users = new RespUsers({
       users: new Users(),
       password: undefined,
       nodeTag: '',
       pagesOf: () => new StoredPages(store, encoder),
-      budget: valuesBudget,
+      memory: { memory, budget: valuesBudget },
       env,
     });
     const limits = respLimits({ waitingMaxCount: 8, waitingMaxBytes: 2048 });
@@ -207,7 +213,7 @@ export const respConnection: Fuzzer = {
       connections,
       limits,
       budget,
-      memory: new ArgumentMemory(),
+      memory,
       valuesBudget,
       facts,
       counts: new RespCounts(env.metrics, []),
