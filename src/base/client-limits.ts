@@ -24,6 +24,8 @@ export const RECEIVING_GROWTH_FACTOR = 4;
  * buffer.
  */
 export const RECEIVING_WHOLE_MIN_BYTES = 8 * MIB;
+/** Memory that a server receives into again and again. */
+export const RECEIVING_REUSED_BYTES = 256 * KIB;
 /** Bytes of a client's input that are processed at a time: they may hold thousands of small requests. */
 export const RECEIVING_PIECE_BYTES = 16 * KIB;
 /** Time per turn of the main loop that the work of all clients may take; further work waits for the next turn. */

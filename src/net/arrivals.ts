@@ -12,6 +12,8 @@ interface ArrivalsParts {
   readonly turns: WorkTurns;
   readonly sharer: Sharer;
   readonly pauses: Pick<PauseWatch, 'sentAfterMs'>;
+  /** Whether bytes are valid only while they are added; those that wait are copied. */
+  readonly areLent?: boolean;
   /** Takes the next bytes. Must not throw. */
   readonly receive: (bytes: Buffer) => void;
   /** Called when {@link Arrivals.isWaiting} has changed. */
@@ -47,10 +49,22 @@ export class Arrivals {
   /** Takes bytes from the socket; they are processed at once or when it is the client's turn. */
   add(bytes: Buffer): void {
     this.#chunks.push({ bytes, sentAfterMs: this.#parts.pauses.sentAfterMs() });
-    if (this.#isTaking) return;
+    if (this.#isTaking) {
+      this.#keepLast();
+      return;
+    }
     this.#isTaking = true;
     this.#takeNext();
     this.#setWaiting(this.#isTaking);
+    if (this.#isTaking) this.#keepLast();
+  }
+
+  /** Copies the latest bytes, if they are valid only now. */
+  #keepLast(): void {
+    const last = this.#chunks.at(-1);
+    if (this.#parts.areLent && last !== undefined) {
+      this.#chunks[this.#chunks.length - 1] = { ...last, bytes: Buffer.from(last.bytes) };
+    }
   }
 
   /** Drops the waiting bytes. */

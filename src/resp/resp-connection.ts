@@ -68,7 +68,7 @@ export class RespConnection implements ServedProtocol {
     const { budget, connections, env, memory, valuesBudget } = server;
     const sharer = { one: `connection ${id}`, group: origin.one };
     this.#sharer = sharer;
-    this.served = new ServedConnection(socket, connections, this, { origin: origin.one, sharer });
+    this.served = new ServedConnection(socket, connections, this, { origin: origin.one, sharer, areLent: true });
     this.#output = new RespOutput(socket, this.served, env.clock, { budget: valuesBudget, sharer });
     this.#waiting = new WaitingCommands(this.served);
     this.#session = this.#makeSession();

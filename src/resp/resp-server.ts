@@ -202,6 +202,7 @@ export class RespServer {
     const options = {
       plane: 'resp',
       allowHalfOpen: true,
+      reusesMemory: true,
       noDelay: true,
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS,

@@ -3,18 +3,49 @@ import net from 'node:net';
 import tls from 'node:tls';
 import { NODE_TLS_RULES, type TlsIdentity, type TlsRules, type TlsTexts } from '../base/environment/credentials.js';
 import type { ListenOptions, Network, TlsRefusal } from '../base/environment/network.js';
-import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_MAX_MS, TLS_HANDSHAKE_TIMEOUT_MS } from '../base/limits.js';
+import {
+  HANDSHAKES_PENDING_MAX_COUNT,
+  RECEIVING_REUSED_BYTES,
+  TLS_HANDSHAKE_MAX_MS,
+  TLS_HANDSHAKE_TIMEOUT_MS,
+} from '../base/limits.js';
 import { PendingConnections } from '../net/connection-limits.js';
 
 /** The network of this machine. Its connections are `net.Socket`s and its servers `net.Server`s. */
 export const systemNetwork: Network = {
   connect: (options) => net.connect(options),
-  createServer: ({ admit, ...options }, onConnection) =>
-    net.createServer(options, (socket) => {
-      if (admit?.(socket) !== false) onConnection(socket);
-    }),
+  createServer({ admit, reusesMemory = false, ...options }, onConnection) {
+    const memory = reusesMemory ? Buffer.allocUnsafeSlow(RECEIVING_REUSED_BYTES) : undefined;
+    return net.createServer({ ...options, pauseOnConnect: reusesMemory }, (socket) => {
+      if (admit?.(socket) === false) return;
+      onConnection(memory === undefined ? socket : receivingInto(memory, socket, options));
+    });
+  },
   overTls: tlsNetwork,
 };
+
+/**
+ * Returns a socket of the same connection that receives into `memory`. Node.js lets only sockets that connect do so, and
+ * would provide 64 KiB of new memory for each piece, which costs more than receiving it.
+ */
+function receivingInto(memory: Buffer, accepted: net.Socket, { allowHalfOpen = false }: ListenOptions): net.Socket {
+  const internal = accepted as unknown as { _handle?: { reading: boolean; readStop(): void } | null };
+  const handle = internal._handle ?? undefined;
+  if (handle === undefined) return accepted.resume();
+  internal._handle = null;
+  const callback = (count: number): boolean => {
+    socket.emit('data', memory.subarray(0, count));
+    return true;
+  };
+  const options = { handle, allowHalfOpen, onread: { buffer: memory, callback } };
+  const socket = new net.Socket(options as net.SocketConstructorOpts);
+  // Reading begins when there is a listener.
+  handle.reading = false;
+  handle.readStop();
+  // The server counts the accepted socket until it is destroyed.
+  socket.once('close', () => accepted.destroy());
+  return socket;
+}
 
 /**
  * Returns a network of TLS sockets. It accepts only peers with a certificate of the authority, if there is one, and

@@ -55,3 +55,27 @@ test('arrivals: what waits on a connection that has ended is dropped', async (t)
   for (let i = 0; i < 4; i++) await clock.yield();
   t.is(taken.length, 1);
 });
+
+test('arrivals: bytes that are lent are copied if they wait', async (t) => {
+  const clock = new ManualClock();
+  const taken: Buffer[] = [];
+  const arrivals = new Arrivals({
+    turns: new WorkTurns(clock),
+    sharer: { one: 'process', group: 'user' },
+    pauses: { sentAfterMs: () => 0 },
+    areLent: true,
+    receive: (bytes) => {
+      taken.push(Buffer.from(bytes));
+      clock.advance(CLIENTS_TURN_MS);
+    },
+    onWaiting: () => {},
+  });
+  const lent = Buffer.alloc(2 * RECEIVING_PIECE_BYTES + 3, 'a');
+  arrivals.add(lent);
+  lent.fill('x');
+  const further = Buffer.from('further');
+  arrivals.add(further);
+  further.fill('x');
+  for (let i = 0; i < 8; i++) await clock.yield();
+  t.is(Buffer.concat(taken).toString(), `${'a'.repeat(lent.length)}further`);
+});

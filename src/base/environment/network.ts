@@ -118,6 +118,11 @@ export interface ListenOptions extends TcpOptions {
   readonly plane?: string;
   /** Keeps this side of a connection open when the peer has ended its own; the caller must then end it with `end`. */
   readonly allowHalfOpen?: boolean;
+  /**
+   * Received bytes are valid only until the `data` listener returns, so that the system need not provide new memory for
+   * each piece. A network may ignore this.
+   */
+  readonly reusesMemory?: boolean;
   /** Called first with each accepted connection, also before TLS. Returns false if it has ended the connection. */
   readonly admit?: (connection: Connection) => boolean;
 }

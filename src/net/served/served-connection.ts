@@ -12,7 +12,7 @@ export interface ServedProtocol {
   readonly served: ServedConnection;
   /** Whether reading from the peer must pause for now. */
   readonly mustWait: boolean;
-  /** Takes bytes of the peer; they belong to the callee. */
+  /** Takes bytes of the peer. They belong to the callee, unless {@link ServedPeer.areLent}: then they are valid only now. */
   received(bytes: Buffer): void;
   /** Called when the system has taken everything that was written. */
   drained(): void;
@@ -36,6 +36,8 @@ export interface ServedPeer {
   readonly origin: string;
   /** The sharer whose turns the peer uses; undefined if received bytes are processed at once. */
   readonly sharer?: Sharer;
+  /** Whether the socket's bytes are valid only until its listener returns. */
+  readonly areLent?: boolean;
 }
 
 /** Poll interval for writes whose completion the socket does not report. */
@@ -74,7 +76,12 @@ export class ServedConnection {
   #onTaken: (() => void)[] = [];
   #onEnded: (() => void)[] = [];
 
-  constructor(socket: Connection, all: ServedConnections, protocol: ServedProtocol, { origin, sharer }: ServedPeer) {
+  constructor(
+    socket: Connection,
+    all: ServedConnections,
+    protocol: ServedProtocol,
+    { origin, sharer, areLent }: ServedPeer,
+  ) {
     this.#socket = socket;
     this.#all = all;
     this.#protocol = protocol;
@@ -82,7 +89,7 @@ export class ServedConnection {
     const { clock, limits, fairness } = all;
     if (sharer !== undefined && fairness !== undefined) {
       const receive = (bytes: Buffer): void => protocol.received(bytes);
-      this.#arrivals = new Arrivals({ ...fairness, sharer, receive, onWaiting: () => this.updateReading() });
+      this.#arrivals = new Arrivals({ ...fairness, sharer, areLent, receive, onWaiting: () => this.updateReading() });
     }
     this.#receiving = new StallWatch(clock, () => this.#receivedBytes, {
       stalled: (minBytes) =>

@@ -8,11 +8,11 @@ const SIZES_PER_DOUBLING = 4;
 
 /**
  * Memory for large arguments, and for values that are read. Returned buffers are reused, because new memory would have
- * to be cleared page by page, and collected later. It is shared memory, from which other threads can copy.
+ * to be cleared page by page, and collected later. It is no shared memory, into which JavaScript copies slowly.
  */
 export class ValueMemory {
   /** Free buffers by size. */
-  readonly #free = new Map<number, SharedArrayBuffer[]>();
+  readonly #free = new Map<number, ArrayBuffer[]>();
   #freeBytes = 0;
 
   /** Takes a buffer of this length with arbitrary content; undefined if the system has no memory. */
@@ -21,7 +21,7 @@ export class ValueMemory {
     const free = this.#free.get(size)?.pop();
     if (free !== undefined) this.#freeBytes = reduced('value memory: free bytes', this.#freeBytes, size);
     try {
-      return Buffer.from(free ?? new SharedArrayBuffer(size), 0, bytes);
+      return Buffer.from(free ?? new ArrayBuffer(size), 0, bytes);
     } catch (error) {
       if (error instanceof RangeError) return undefined;
       throw error;
@@ -33,7 +33,7 @@ export class ValueMemory {
     const size = buffer.byteLength;
     if (size > KEPT_MAX_BYTES || this.#freeBytes + size > RESP_FREE_MEMORY_MAX_BYTES) return;
     const free = this.#free.get(size) ?? [];
-    free.push(buffer as unknown as SharedArrayBuffer);
+    free.push(buffer as ArrayBuffer);
     this.#free.set(size, free);
     this.#freeBytes += size;
   }

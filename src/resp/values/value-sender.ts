@@ -7,6 +7,7 @@ import {
   RESP_SLICE_BYTES,
 } from '../../base/limits.js';
 import { HostRegion } from '../../memory/host-region.js';
+import { holdInPlace } from '../../memory/native-memory.js';
 import type { FoundPages } from '../../store/found-pages.js';
 import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import { bulkHead } from '../wire/resp-answers.js';
@@ -223,6 +224,7 @@ export class ValueSender {
     }: { readonly run: NonNullable<Sending['run']>; readonly start: number; readonly sink: ValueSink },
   ): Promise<ReadonlyMap<number, number | null>> {
     const region = HostRegion.wrap(memory);
+    const release = holdInPlace([memory]);
     try {
       const { indices, pages } = layout.values(region);
       const shift = start - run.start;
@@ -233,6 +235,7 @@ export class ValueSender {
       );
       return new Map(indices.map((i, j) => [i, lengths[j] ?? null]));
     } finally {
+      release();
       region.free();
     }
   }

@@ -97,15 +97,18 @@ export class RespParser {
     return this.#missing > 0 || this.#lineBytes > 0;
   }
 
-  /** Processes a piece. Throws `ProtocolError`; after that, nothing more may be received. */
+  /**
+   * Processes a piece, which is valid only during the call. Throws `ProtocolError`; after that, nothing more may be
+   * received.
+   */
   receive(chunk: Buffer): void {
     if (this.#wantedBytes > 0) {
-      this.#early.push(chunk);
+      this.#early.push(Buffer.from(chunk));
       return;
     }
     for (let at = 0; at < chunk.length && !this.#isStopped; ) {
       if (this.#wantedBytes > 0) {
-        this.#early.push(chunk.subarray(at));
+        this.#early.push(Buffer.from(chunk.subarray(at)));
         return;
       }
       at = this.#length < 0 ? this.#receiveLine(chunk, at) : this.#receiveArgument(chunk, at);
@@ -204,8 +207,7 @@ export class RespParser {
   #receiveArgument(chunk: Buffer, at: number): number {
     const wantedBytes = this.#length + CRLF_BYTES;
     if (this.#filledBytes === 0 && chunk.length - at >= wantedBytes && this.#body === undefined) {
-      // Most arguments arrive whole and are not copied.
-      this.#end(chunk.subarray(at, at + this.#length), chunk, at + this.#length);
+      this.#end(Buffer.from(chunk.subarray(at, at + this.#length)), chunk, at + this.#length);
       return at + wantedBytes;
     }
     if (this.#body === undefined) this.#takeMemory();

@@ -70,7 +70,7 @@ interface Parsed {
 function parse(pieces: readonly Buffer[]): Parsed {
   const commands: RespArgument[][] = [];
   const parser = new RespParser({
-    onCommand: (args) => commands.push(args.map((argument) => argument && Buffer.from(argument))),
+    onCommand: (args) => commands.push(args),
     reserve: () => 'now',
     reserveWords: () => 'now',
     beginLarge: (bytes) => bytes <= POOL_BYTES,
@@ -78,7 +78,11 @@ function parse(pieces: readonly Buffer[]): Parsed {
     isTrusted: () => true,
   });
   try {
-    for (const piece of pieces) parser.receive(piece);
+    for (const piece of pieces) {
+      const lent = Buffer.from(piece);
+      parser.receive(lent);
+      lent.fill(0xee);
+    }
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error;
     return { commands, error: error.message };
