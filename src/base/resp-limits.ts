@@ -50,6 +50,8 @@ export const RESP_ALL_WAITING_MAX_BYTES = 64 * MIB;
 export const RESP_BATCH_MAX_COUNT = 256;
 export const RESP_BATCH_MAX_KEYS = 1024;
 export const RESP_BATCH_MAX_BYTES = 16 * MIB;
+/** Bytes of a pipeline that are received, as long as more arrive at once, before its first commands are executed. */
+export const RESP_GATHERED_MAX_BYTES = 4 * MIB;
 /** Bytes of values that are read together into one piece of memory; a longer value has one of its own. */
 export const RESP_READ_TARGET_BYTES = 1 * MIB;
 /** A client with more unread bytes of answers than this gets no further command executed. */

@@ -2,7 +2,12 @@ import { assert } from '../base/assert.js';
 import type { Sharer } from '../base/concurrency/shares.js';
 import type { Connection } from '../base/environment/network.js';
 import { ClosedError, ProtocolError } from '../base/errors.js';
-import { RECEIVING_MIN_BYTES_PER_S, RESP_DEADLINE_MS, RESP_SENT_MAX_MS } from '../base/limits.js';
+import {
+  RECEIVING_MIN_BYTES_PER_S,
+  RESP_DEADLINE_MS,
+  RESP_GATHERED_MAX_BYTES,
+  RESP_SENT_MAX_MS,
+} from '../base/limits.js';
 import { ReceivingMemory } from '../net/receiving-memory.js';
 import type { ServedEvent, ServedState } from '../net/served/connection-states.js';
 import { ServedConnection, type ServedProtocol } from '../net/served/served-connection.js';
@@ -231,6 +236,7 @@ export class RespConnection implements ServedProtocol {
     this.served.hold();
     // The first commands are executed at once: while a client is not authenticated, they decide what it may send next.
     while (!this.isClosed && (!this.#output.isFull || (await this.#output.room()))) {
+      if (this.#parser.isWithinCommand && this.access.isTrusted) await this.#gather();
       const batch = this.#waiting.takeBatch();
       if (batch.length === 0) break;
       const done = this.#execute(batch);
@@ -250,6 +256,23 @@ export class RespConnection implements ServedProtocol {
       this.#countBytes();
     }
     this.served.letGo();
+  }
+
+  /**
+   * Waits while more of a pipeline arrives in every turn of the event loop, so that its commands are executed together,
+   * and wait for other nodes once.
+   */
+  async #gather(): Promise<void> {
+    const { served } = this;
+    const { clock } = this.#server.env;
+    const endBytes = served.receivedBytes + RESP_GATHERED_MAX_BYTES;
+    // The first turn is the one in which the latest bytes came.
+    await clock.yield();
+    for (let bytes = -1; this.#parser.isWithinCommand && bytes < served.receivedBytes; ) {
+      bytes = served.receivedBytes;
+      if (bytes >= endBytes) return;
+      await clock.yield();
+    }
   }
 
   /** Keeps an authenticated client; one that is not, or no longer, may be closed to make room for others. */

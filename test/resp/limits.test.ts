@@ -253,3 +253,18 @@ test('verify: waiting commands', async (t) => {
     command.bytes = 6;
   });
 });
+
+test('resp limits: what arrives at once of a pipeline is executed together, and no rest is awaited', async (t) => {
+  const { store, connect } = await startDoor(t);
+  store.answer = ({ keys }) => keys.map(() => true);
+  const client = await connect();
+  const value = Buffer.alloc(20_000, 'v');
+  const pipeline = Array.from({ length: 10 }, (_, i) => commandOf('SET', `key-${i}`, value));
+  // The last command has begun only.
+  client.send(Buffer.concat([...pipeline, Buffer.from('*2\r\n$3\r\nGE')]));
+  t.is(await client.text('+OK\r\n'.repeat(10)), '+OK\r\n'.repeat(10));
+  t.deepEqual(
+    store.calls.map(({ method, keys }) => [method, keys.length]),
+    [['set', 10]],
+  );
+});
