@@ -3,6 +3,7 @@ import { within } from '../base/environment/clock.js';
 import { COPIED_POOL_FRACTION, POOL_SERVED_WAIT_MS, SERVED_POOL_FRACTION } from '../base/limits.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { STAMP_BYTES } from '../memory/page-stamp.js';
+import type { PublishedPage } from './page-index.js';
 import type { PoolGround } from './pool-ground.js';
 
 /** A page that is sent directly from the pool. */
@@ -69,23 +70,38 @@ export class PageServing {
     return this.#byKey.size === 0;
   }
 
-  /** Holds a page and checks it; see `PublishedPool.serve`. */
-  async serve(key: string, isVerified: boolean): Promise<ServedPage | 'damaged' | null> {
+  /** Holds pages and checks them together; see `PublishedPool.serve`. */
+  async serve(keys: readonly string[], isVerified: boolean): Promise<(ServedPage | 'damaged' | null)[]> {
     const { index, copyThreads } = this.#ground;
-    const [page = null] = index.lookupBatch([key]);
-    if (page === null) return null;
-    // The tail is copied because its place may be taken by another page's tail after this page has been removed.
-    const views = this.#ground.viewsOf(page).map((view) => (view.length <= STAMP_BYTES ? Uint8Array.from(view) : view));
-    const served = this.#take(key, 'send', page.length, views);
-    if (served === null || !isVerified) return served;
+    const pages = index.lookupBatch(keys);
+    const served = pages.map(
+      (page, i) => page && this.#take(keys[i] as string, 'send', page.length, this.#viewsOf(page)),
+    );
     const copies = new PageCopies();
-    copies.add(views, null);
-    const [sum] = copyThreads.take(1, page.length) ? await copyThreads.copy(copies) : copies.run();
-    const isIntact = sum === page.checksum;
-    if (isIntact && !index.isFreed) return served;
-    if (!isIntact && !index.isFreed) this.#ground.remove(key);
-    served.release();
-    return isIntact ? null : 'damaged';
+    const held: number[] = [];
+    let bytes = 0;
+    for (const [i, page] of served.entries()) {
+      if (page === null) continue;
+      copies.add(page.views, null);
+      held.push(i);
+      bytes += page.length;
+    }
+    if (!isVerified || held.length === 0) return served;
+    const sums = copyThreads.take(held.length, bytes) ? await copyThreads.copy(copies) : copies.run();
+    const results: (ServedPage | 'damaged' | null)[] = served;
+    for (const [j, i] of held.entries()) {
+      const isIntact = sums[j] === pages[i]?.checksum;
+      if (isIntact && !index.isFreed) continue;
+      if (!isIntact && !index.isFreed) this.#ground.remove(keys[i] as string);
+      served[i]?.release();
+      results[i] = isIntact ? null : 'damaged';
+    }
+    return results;
+  }
+
+  /** A copy of the tail, because its place may be taken by another page's tail after this page has been removed. */
+  #viewsOf(page: PublishedPage): Uint8Array[] {
+    return this.#ground.viewsOf(page).map((view) => (view.length <= STAMP_BYTES ? Uint8Array.from(view) : view));
   }
 
   /**

@@ -199,11 +199,11 @@ export class PublishedPool {
   }
 
   /**
-   * Holds a page to send it from where it lies, after a check of its checksum (`isVerified`): what was sent cannot be
-   * taken back. Counts as a use. Null: the page is not here or is being set, or too much of the pool is held.
+   * Holds pages to send them from where they lie, after a check of their checksums (`isVerified`): what was sent cannot
+   * be taken back. Counts as a use. Null: the page is not here or is being set, or too much of the pool is held.
    */
-  async serve(key: string, isVerified: boolean): Promise<ServedPage | 'damaged' | null> {
-    return this.#isEnding ? null : this.#serving.serve(key, isVerified);
+  async serve(keys: readonly string[], isVerified: boolean): Promise<(ServedPage | 'damaged' | null)[]> {
+    return this.#isEnding ? keys.map(() => null) : this.#serving.serve(keys, isVerified);
   }
 
   /**

@@ -155,29 +155,37 @@ export class PageReads implements LocatedReads {
     return new FoundPages(keys, await this.locate(keys, options), this.#found);
   }
 
-  /** Holds a page of the pool; see `PageStore.serve`. */
-  async serve(key: string): Promise<ServedPage | null> {
+  /** Holds pages of the pool; see `PageStore.serve`. */
+  async serve(keys: readonly string[]): Promise<(ServedPage | null)[]> {
     if (this.#closed) throw new ClosedError('the store');
     const { clock, pool, disk, metrics, config, feed } = this.#ground;
-    await this.#confirmEarlier([key]);
-    if (this.#closed) return null;
+    await this.#confirmEarlier(keys);
+    if (this.#closed) return keys.map(() => null);
     const startMs = clock.nowMs();
-    const served = await pool.serve(key, config.verifyReads);
-    if (served === null) return null;
+    const served = await pool.serve(keys, config.verifyReads);
     const seconds = (clock.nowMs() - startMs) / 1000;
-    if (served === 'damaged') {
-      this.#misses++;
-      metrics.recordReads('local', { hits: 0, misses: 1, bytes: 0, seconds });
-      this.#own.missLog.note('checksum');
-      this.#foundDamaged(key);
-      return null;
+    const read: string[] = [];
+    let misses = 0;
+    let bytes = 0;
+    for (const [i, page] of served.entries()) {
+      if (page === 'damaged') {
+        misses++;
+        this.#own.missLog.note('checksum');
+        this.#foundDamaged(keys[i] as string);
+      } else if (page !== null) {
+        read.push(keys[i] as string);
+        bytes += page.length;
+      }
     }
-    disk?.touchBatch([key]);
-    feed.readHere([key]);
-    this.#hits.local++;
-    this.#readBytes += served.length;
-    metrics.recordReads('local', { hits: 1, misses: 0, bytes: served.length, seconds });
-    return served;
+    if (read.length > 0) {
+      disk?.touchBatch(read);
+      feed.readHere(read);
+    }
+    this.#hits.local += read.length;
+    this.#misses += misses;
+    this.#readBytes += bytes;
+    if (read.length + misses > 0) metrics.recordReads('local', { hits: read.length, misses, bytes, seconds });
+    return served.map((page) => (page === 'damaged' ? null : page));
   }
 
   /** Stops: calls in progress end early, as misses. */

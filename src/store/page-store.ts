@@ -189,12 +189,12 @@ export class PageStore {
   }
 
   /**
-   * Holds a page of this node's pool, so that its bytes, which have been verified, can be sent directly from there; the
-   * caller must release it soon. Null: the page is not in the pool, or cannot be held now; it may still be readable.
+   * Holds pages of this node's pool, so that their bytes, which have been verified, can be sent directly from there; the
+   * caller must release them soon. Null: the page is not in the pool, or cannot be held now; it may still be readable.
    */
-  async serve(key: string): Promise<ServedPage | null> {
+  async serve(keys: readonly string[]): Promise<(ServedPage | null)[]> {
     this.#checkOpen();
-    return this.#reads.serve(key);
+    return this.#reads.serve(keys);
   }
 
   /**

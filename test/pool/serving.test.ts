@@ -24,7 +24,7 @@ function newPool(t: ExecutionContext) {
 }
 
 async function serve(pool: PublishedPool, key: string): Promise<ServedPage> {
-  const served = await pool.serve(key, true);
+  const [served = null] = await pool.serve([key], true);
   if (served === null || served === 'damaged') throw new Error(`${key} is not served: ${served}`);
   return served;
 }
@@ -58,7 +58,7 @@ test('pool serving: setting the key waits for the release, and no further one is
   second.onWanted = () => wanted.push('second');
   const setting = set('a', newer);
   t.deepEqual(wanted, ['first', 'second']);
-  t.is(await pool.serve('a', true), null);
+  t.deepEqual(await pool.serve(['a'], true), [null]);
   first.release();
   t.true(bytesOf(second).equals(page));
   second.release();
@@ -83,9 +83,9 @@ test('pool serving: a damaged page is found before anything of it is sent, and g
   const [place] = await set('a', content(1, PAGE));
   const bytes = region.bytes((place?.offset ?? 0) + 100, 1);
   bytes[0] = (bytes[0] as number) ^ 1;
-  t.is(await pool.serve('a', true), 'damaged');
+  t.deepEqual(await pool.serve(['a'], true), ['damaged']);
   t.false(pool.has('a'));
-  t.is(await pool.serve('a', true), null);
+  t.deepEqual(await pool.serve(['a'], true), [null]);
   pool.verify();
 });
 
@@ -97,7 +97,7 @@ test('pool serving: only a part of the pool is held', async (t) => {
     served.push(await serve(pool, `${i}`));
   }
   await set('more', content(5, PAGE));
-  t.is(await pool.serve('more', true), null);
+  t.deepEqual(await pool.serve(['more'], true), [null]);
   for (const page of served) page.release();
   (await serve(pool, 'more')).release();
 });
@@ -106,6 +106,6 @@ test.serial('verify: page serving', async (t) => {
   const { pool, set } = newPool(t);
   await set('a', content(1, PAGE));
   await assertFound(t, pool, /page serving: of "a", and its holds: 1, allowed are 0/, () =>
-    losing(PageIndex.prototype, 'hold', () => void pool.serve('a', false)),
+    losing(PageIndex.prototype, 'hold', () => void pool.serve(['a'], false)),
   );
 });

@@ -290,7 +290,7 @@ test('held pages: until the owners have answered, nobody reads a copy here, and 
   const read = async (key: string) => {
     const isFound = pool.lookupBatch([key])[0] !== null;
     const [outcome] = await pool.readPages([key], [target], { isVerified: true });
-    const served = await pool.serve(key, true);
+    const [served = null] = await pool.serve([key], true);
     if (served !== null && served !== 'damaged') served.release();
     return [isFound, outcome, served !== null];
   };

@@ -134,32 +134,29 @@ export class ValueSender {
    * be held.
    */
   async #serve({ reads, lengths, sink }: Sending, start: number): Promise<Ready | undefined> {
+    const keys = servedKeys(reads, lengths, start);
+    const served = await this.#pages.serve(keys, POOL);
     const parts: ServedPart[] = [];
     const drop = (): void => {
       for (const { page } of parts) page.release();
     };
-    let bytes = 0;
     let isGone = false;
-    try {
-      for (let at = start; at < reads.length && bytes <= RESP_SLICE_BYTES; at++) {
-        const length = lengths[at] ?? null;
-        if (at > start && !(isLarge(length) && bytes + (length as number) <= 2 * RESP_SLICE_BYTES)) break;
-        const { key, head } = reads[at] as ValueRead;
-        const page = await this.#pages.serve(key, POOL);
-        if (page === null) break;
-        const bulk = Buffer.from(bulkHead(page.length));
-        parts.push({ head: head === undefined ? bulk : Buffer.concat([head, bulk]), page });
-        bytes += page.length;
-        // Nobody waits for values that are not being sent yet.
-        page.onWanted = () => {
-          isGone = true;
-          drop();
-        };
-        if (page.isWanted) page.onWanted();
+    for (const [i, page] of served.entries()) {
+      // Values behind one that cannot be held, or that has another length now, are read in another part.
+      const isNext = parts.length === i && (i === 0 || page?.length === lengths[start + i]);
+      if (page === null || !isNext) {
+        page?.release();
+        continue;
       }
-    } catch (error) {
-      drop();
-      throw error;
+      const { head } = reads[start + i] as ValueRead;
+      const bulk = Buffer.from(bulkHead(page.length));
+      parts.push({ head: head === undefined ? bulk : Buffer.concat([head, bulk]), page });
+      // Nobody waits for values that are not being sent yet.
+      page.onWanted = () => {
+        isGone = true;
+        drop();
+      };
+      if (page.isWanted) page.onWanted();
     }
     const [first] = parts;
     if (first === undefined) return undefined;
@@ -285,6 +282,19 @@ export class ValueSender {
       giveBack = this.#memory.budget.take(sharer, bytes, end);
     });
   }
+}
+
+/** Keys of consecutive large values from `start` on: one, or several that fit in a slice. */
+function servedKeys(reads: readonly ValueRead[], lengths: readonly (number | null)[], start: number): string[] {
+  const keys: string[] = [];
+  let bytes = 0;
+  for (let at = start; at < reads.length && bytes <= RESP_SLICE_BYTES; at++) {
+    const length = lengths[at] ?? 0;
+    if (at > start && !(isLarge(length) && bytes + length <= 2 * RESP_SLICE_BYTES)) break;
+    keys.push((reads[at] as ValueRead).key);
+    bytes += length;
+  }
+  return keys;
 }
 
 function isLarge(length: number | null | undefined): boolean {

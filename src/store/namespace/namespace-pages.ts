@@ -156,9 +156,9 @@ export class StoredPages implements NamespacePages {
     return this.#pages.lengthsHere(this.keyEncoder.encodeBatch(keys, poolName(pool)));
   }
 
-  /** Holds a page of this node's pool so that it can be sent directly from there; see `PageStore.serve`. */
-  serve(key: string, pool = ''): Promise<ServedPage | null> {
-    return this.#pages.serve(this.objectKeys([key], pool)[0] as string);
+  /** Holds pages of this node's pool so that they can be sent directly from there; see `PageStore.serve`. */
+  serve(keys: readonly string[], pool = ''): Promise<(ServedPage | null)[]> {
+    return this.#pages.serve(this.objectKeys(keys, pool));
   }
 
   set(

@@ -135,7 +135,7 @@ const store = {
       }),
   }),
   remainingMs: async (keys: readonly string[]) => keys.map(lengthOf),
-  serve: async () => null,
+  serve: async (keys: readonly string[]) => keys.map(() => null),
   async *keysInSlices() {
     yield ['a', 'b'];
   },
