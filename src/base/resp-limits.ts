@@ -62,7 +62,7 @@ export const RESP_OUTPUT_MAX_BYTES = 512 * KIB;
  */
 export const RESP_SERVED_MIN_BYTES = 64 * KIB;
 /** Bytes of a value that are written to the socket at a time. */
-export const RESP_SLICE_BYTES = 256 * KIB;
+export const RESP_SLICE_BYTES = 512 * KIB;
 /**
  * A command that changes data is not executed if it may have been sent longer ago than this, because the node was not
  * running: its client may have given up. Redis clients do not say how long they wait.

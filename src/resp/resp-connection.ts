@@ -60,6 +60,8 @@ export class RespConnection implements ServedProtocol {
   readonly #large: LargeArguments;
   readonly #abort = new AbortController();
   #isRunning = false;
+  /** Whether the waiting commands are not executed yet because more of their pipeline arrives. */
+  #isGathering = false;
   /** Whether the client has ended its side. */
   #hasEnded = false;
   #countedInBytes = 0;
@@ -110,6 +112,8 @@ export class RespConnection implements ServedProtocol {
    * executed.
    */
   peerEnded(): void {
+    // What was gathered begins before the end.
+    if (this.#isGathering) void this.#run(true);
     this.#hasEnded = true;
     this.#waiting.refuseChanges();
     this.#finish();
@@ -138,7 +142,7 @@ export class RespConnection implements ServedProtocol {
       this.#countBytes();
     }
     if (state === 'finishing') {
-      void this.#run();
+      void this.#run(true);
     } else if (state === 'closed') {
       if (event === 'replaced') this.#server.replaced(this);
       const { reason } = this.served;
@@ -229,14 +233,23 @@ export class RespConnection implements ServedProtocol {
     return true;
   }
 
-  /** Executes the waiting commands, one batch after the other. */
-  async #run(): Promise<void> {
-    if (this.#isRunning || this.isClosed) return;
+  /**
+   * Executes the waiting commands, one batch after the other. Unless `isGathered`, the first batch waits for more of a
+   * pipeline that is arriving.
+   */
+  async #run(isGathered = false): Promise<void> {
+    if (isGathered) this.#isGathering = false;
+    if (this.#isRunning || this.#isGathering || this.isClosed) return;
     this.#isRunning = true;
+    let mayGather = !isGathered;
     this.served.hold();
     // The first commands are executed at once: while a client is not authenticated, they decide what it may send next.
     while (!this.isClosed && (!this.#output.isFull || (await this.#output.room()))) {
-      if (this.#parser.isWithinCommand && this.access.isTrusted) await this.#gather();
+      if (mayGather && this.#waiting.count > 0 && this.#parser.isWithinCommand && this.access.isTrusted) {
+        void this.#gather();
+        break;
+      }
+      mayGather = true;
       const batch = this.#waiting.takeBatch();
       if (batch.length === 0) break;
       const done = this.#execute(batch);
@@ -263,6 +276,7 @@ export class RespConnection implements ServedProtocol {
    * and wait for other nodes once.
    */
   async #gather(): Promise<void> {
+    this.#isGathering = true;
     const { served } = this;
     const { clock } = this.#server.env;
     const endBytes = served.receivedBytes + RESP_GATHERED_MAX_BYTES;
@@ -270,9 +284,10 @@ export class RespConnection implements ServedProtocol {
     await clock.yield();
     for (let bytes = -1; this.#parser.isWithinCommand && bytes < served.receivedBytes; ) {
       bytes = served.receivedBytes;
-      if (bytes >= endBytes) return;
+      if (bytes >= endBytes) break;
       await clock.yield();
     }
+    if (this.#isGathering) void this.#run(true);
   }
 
   /** Keeps an authenticated client; one that is not, or no longer, may be closed to make room for others. */

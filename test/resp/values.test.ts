@@ -10,7 +10,23 @@ import { commandOf, placeOf, RawClient, startRespNode, startRespNodes } from '..
 import { content, freePort, until } from '../_support/support.js';
 
 const MIB = 2 ** 20;
-const SIZES = [0, 1, 8, 16, 17, 4096, 65_535, 65_536, 65_537, 2 * 262_144 - 1, 2 * 262_144, MIB + 3, 64 * MIB] as const;
+const SIZES = [
+  0,
+  1,
+  8,
+  16,
+  17,
+  4096,
+  65_535,
+  65_536,
+  65_537,
+  2 * 262_144 - 1,
+  2 * 262_144,
+  MIB - 1,
+  MIB,
+  MIB + 3,
+  64 * MIB,
+] as const;
 
 /** Reads a bulk string. */
 async function bulk(client: RawClient, length: number): Promise<Buffer> {
