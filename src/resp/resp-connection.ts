@@ -62,6 +62,8 @@ export class RespConnection implements ServedProtocol {
   #isRunning = false;
   /** Whether the waiting commands are not executed yet because more of their pipeline arrives. */
   #isGathering = false;
+  /** Bytes that had been received when commands were gathered the last time. */
+  #gatheredBytes = 0;
   /** Whether the client has ended its side. */
   #hasEnded = false;
   #countedInBytes = 0;
@@ -234,22 +236,20 @@ export class RespConnection implements ServedProtocol {
   }
 
   /**
-   * Executes the waiting commands, one batch after the other. Unless `isGathered`, the first batch waits for more of a
-   * pipeline that is arriving.
+   * Executes the waiting commands, one batch after the other. Unless `isGathered`, they wait for more of a pipeline that
+   * is arriving.
    */
   async #run(isGathered = false): Promise<void> {
     if (isGathered) this.#isGathering = false;
     if (this.#isRunning || this.#isGathering || this.isClosed) return;
     this.#isRunning = true;
-    let mayGather = !isGathered;
     this.served.hold();
     // The first commands are executed at once: while a client is not authenticated, they decide what it may send next.
     while (!this.isClosed && (!this.#output.isFull || (await this.#output.room()))) {
-      if (mayGather && this.#waiting.count > 0 && this.#parser.isWithinCommand && this.access.isTrusted) {
+      if (!isGathered && this.#isArriving) {
         void this.#gather();
         break;
       }
-      mayGather = true;
       const batch = this.#waiting.takeBatch();
       if (batch.length === 0) break;
       const done = this.#execute(batch);
@@ -271,6 +271,12 @@ export class RespConnection implements ServedProtocol {
     this.served.letGo();
   }
 
+  /** Whether a part of a further command has come since commands were gathered the last time. */
+  get #isArriving(): boolean {
+    if (this.#waiting.count === 0 || !this.#parser.isWithinCommand || !this.access.isTrusted) return false;
+    return this.served.receivedBytes > this.#gatheredBytes;
+  }
+
   /**
    * Waits while more of a pipeline arrives in every turn of the event loop, so that its commands are executed together,
    * and wait for other nodes once.
@@ -287,7 +293,10 @@ export class RespConnection implements ServedProtocol {
       if (bytes >= endBytes) break;
       await clock.yield();
     }
-    if (this.#isGathering) void this.#run(true);
+    this.#gatheredBytes = served.receivedBytes;
+    if (!this.#isGathering) return;
+    this.#isGathering = false;
+    void this.#run();
   }
 
   /** Keeps an authenticated client; one that is not, or no longer, may be closed to make room for others. */
