@@ -790,7 +790,15 @@ class Client:
         if len(pages) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {len(pages)}")
         groups = pages_by_pieces(pages)
-        if len(groups) > 1 and writing:
+        if len(groups) == 1:
+            (pieces,) = groups
+            plan = Pages(self._id, pages, pieces, writing=writing)
+            attachment = self._attachment()
+            if attachment is None:
+                return [False] * len(keys)
+            told.check(attachment.hello)
+            return move(attachment, keys, plan, told, deadline)
+        if writing:
             check_apart(self._id, pages)
         plans = [
             (indices, Pages(self._id, [pages[index] for index in indices], pieces, writing=writing))
@@ -801,8 +809,6 @@ class Client:
         if attachment is None:
             return results
         told.check(attachment.hello)
-        if len(plans) == 1:
-            return move(attachment, keys, plans[0][1], told, deadline)
         for indices, plan in plans:
             for index, result in zip(
                 indices, move(attachment, [keys[index] for index in indices], plan, told, deadline)

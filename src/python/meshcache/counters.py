@@ -42,11 +42,14 @@ class Counters:
         with self._lock:
             self._values[name] += count
 
-    def add_all(self, counts: dict[str, int]) -> None:
-        """Adds to several of NAMES."""
+    def add_moved(self, names: tuple[str, str, str], done: int, failed: int, size: int) -> None:
+        """Adds pages that were moved, pages that were not, and bytes, to these of NAMES."""
+        done_name, failed_name, size_name = names
         with self._lock:
-            for name, count in counts.items():
-                self._values[name] += count
+            values = self._values
+            values[done_name] += done
+            values[failed_name] += failed
+            values[size_name] += size
 
     def add_lookup(self, asked: int, found: int, *, is_told: bool) -> None:
         """Adds a lookup of `asked` pages. `is_told` says whether the node has counted it."""

@@ -69,12 +69,14 @@ class Pages:
 
 def as_lists(pages: Sequence[Piece] | Sequence[Sequence[Piece]]) -> Sequence[Sequence[Piece]]:
     """Pages as lists of pieces. If all pages have one piece, the pieces may be given without lists."""
+    if not pages or not isinstance(pages[0], tuple):
+        return cast(Sequence[Sequence[Piece]], pages)
     if all(isinstance(page, tuple) and len(page) == 3 and isinstance(page[0], Region) for page in pages):
         return [[cast(Piece, page)] for page in pages]
     return cast(Sequence[Sequence[Piece]], pages)
 
 
-def pages_by_pieces(pages: Sequence[Sequence[Piece]]) -> dict[int, list[int]]:
+def pages_by_pieces(pages: Sequence[Sequence[Piece]]) -> dict[int, Sequence[int]]:
     """Indices of pages by their number of pieces, which is equal within a request. Raises TypeError and ValueError."""
     try:
         counts = set(map(len, pages))
@@ -84,7 +86,7 @@ def pages_by_pieces(pages: Sequence[Sequence[Piece]]) -> dict[int, list[int]]:
         if not 1 <= count <= MAX_PIECES:
             raise ValueError(f"a page has 1 to {MAX_PIECES} pieces, got {count}")
     if len(counts) == 1:
-        return {counts.pop(): list(range(len(pages)))}
+        return {counts.pop(): range(len(pages))}
     return {count: [index for index, page in enumerate(pages) if len(page) == count] for count in sorted(counts)}
 
 
@@ -108,6 +110,8 @@ def _check_region(region: object, client_id: int, writing: bool) -> None:
 
 
 def _check_apart(spans: list[tuple[int, int]]) -> None:
+    if len(spans) == 1:
+        return
     spans.sort()
     last = 0
     for start, end in spans:

@@ -91,8 +91,11 @@ class Requests:
         limits = attachment.hello
         sent: list[Sent] = []
         step = min(max_keys, limits.max_keys)
-        ranges = [(low, min(low + step, len(keys))) for low in range(0, len(keys), step)]
-        ranges.reverse()
+        if 0 < len(keys) <= step:
+            ranges = [(0, len(keys))]
+        else:
+            ranges = [(low, min(low + step, len(keys))) for low in range(0, len(keys), step)]
+            ranges.reverse()
         next_head = head()
         while ranges:
             low, high = ranges.pop()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
+from typing import Final
 
 from .._memory.copies import bytes_at, touch
 from .._memory.memory import Memory
@@ -16,6 +18,17 @@ from ..pages import Pages, Piece
 from ..requests import Requests, Told
 from .on_socket import SocketPages
 from .staged import Span, StagedPages
+
+
+#: Counters of pages moved, pages not moved, and bytes, by the type of the request and how pages move.
+_COUNTED: Final = {
+    (type_, way): (done, failed, f"bytes_{verb}_{way}")
+    for type_, done, failed, verb in (
+        (protocol.GET, "hits", "misses", "read"),
+        (protocol.SET, "sets", "sets_failed", "written"),
+    )
+    for way in ("direct", "staged", "bytes")
+}
 
 
 class Transfer:
@@ -111,15 +124,12 @@ class Transfer:
         `refused` is the head of a request for them that the node has rejected because their memory was absent. This
         process has touched the memory since, and sends the request once more.
         """
-        connection = attachment.connection
         step = 16 * pages.pieces
 
         def tail(low: int, high: int) -> bytes:
             return pages.packed[step * (first + low) : step * (first + high)]
 
         under_way: list[Call] = []
-        results = [False] * len(keys)
-
         heads: list[bytes] = []
 
         def head() -> bytes:
@@ -130,26 +140,32 @@ class Transfer:
         try:
             sent = self._requests.send(attachment, type_, head, keys, tail, deadline, under_way)
             for _, _, call in sent:
-                connection.wait(call, deadline)
+                attachment.connection.wait(call, deadline)
         finally:
             try:
                 # However the wait ends, the caller gets its memory back only when the node no longer touches it.
-                if any(call.state != ANSWERED for call in under_way):
-                    self._link.fence(attachment, under_way, deadline)
+                for call in under_way:
+                    if call.state != ANSWERED:
+                        self._link.fence(attachment, under_way, deadline)
+                        break
             finally:
                 attachment.moving.pop()
-        for low, high, call in sent:
+        results = [False] * len(keys)
+        sizes = pages.sizes()
+        if len(sizes) > len(keys):
+            sizes = sizes[first : first + len(keys)]
+        absent: list[tuple[int, int, bytes]] = []
+        for (low, high, call), asked in zip(sent, heads):
             results[low:high] = self._requests.flags(attachment, call, high - low)
-            if call.status in (protocol.NO_REGION, protocol.REGION_GONE):
+            if call.status == protocol.ABSENT and refused is None:
+                absent.append((low, high, asked))
+            elif call.status in (protocol.NO_REGION, protocol.REGION_GONE):
                 self._region_is_gone(attachment, pages.regions, call)
-        sizes = pages.sizes()[first : first + len(keys)]
-        absent = [
-            (low, high, asked)
-            for (low, high, call), asked in zip(sent, heads)
-            if call.status == protocol.ABSENT and refused is None
-        ]
+        if not absent:
+            self._count(type_, "direct", results, sizes)
+            return results
         again = {index for low, high, _ in absent for index in range(low, high)}
-        moved = [index for index in range(len(keys)) if index not in again] if again else range(len(keys))
+        moved = [index for index in range(len(keys)) if index not in again]
         self._count(type_, "direct", [results[index] for index in moved], [sizes[index] for index in moved])
         for low, high, asked in absent:
             # The node does not allocate untouched memory at its own expense.
@@ -203,15 +219,12 @@ class Transfer:
 
     def _count_fetched(self, way: str, pages: Sequence[bytes | None], asked: int) -> None:
         sizes = [len(page) for page in pages if page is not None]
-        self._count(protocol.GET, way, [True] * len(sizes) + [False] * (asked - len(sizes)), sizes)
+        self._counters.add_moved(_COUNTED[protocol.GET, way], len(sizes), asked - len(sizes), sum(sizes))
 
     def _count(self, type_: int, way: str, results: list[bool], sizes: Sequence[int]) -> None:
         good = results.count(True)
-        size = sum(size for size, result in zip(sizes, results) if result)
-        if type_ == protocol.GET:
-            self._counters.add_all({"hits": good, "misses": len(results) - good, f"bytes_read_{way}": size})
-        else:
-            self._counters.add_all({"sets": good, "sets_failed": len(results) - good, f"bytes_written_{way}": size})
+        size = sum(sizes if good == len(results) else compress(sizes, results))
+        self._counters.add_moved(_COUNTED[type_, way], good, len(results) - good, size)
 
 
 def _touch(pages: Sequence[Sequence[Piece]]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from socket import MSG_DONTWAIT
 from time import monotonic, sleep
 from typing import Final
 
@@ -22,6 +24,8 @@ LOST: Final = 2
 
 #: Longest single wait for the socket, so that a thread notices when another one has given up the connection.
 _SLICE_SECONDS: Final = 0.1
+#: The same as a `struct timeval`.
+_SLICE: Final = struct.pack("ll", 0, int(_SLICE_SECONDS * 1e6))
 #: A thread that still seems to use a closed connection after this time was interrupted.
 _INTERRUPTED_SECONDS: Final = 5.0
 #: An answer that takes longer than this is overdue; the node is then given _PROBE_SECONDS to answer a PING.
@@ -44,6 +48,9 @@ class Call:
 
     __slots__ = ("abandoned", "body", "keep", "request_id", "sent_at", "state", "status", "type", "waiting", "wake")
 
+    #: Held while the call's thread sleeps; None until it does so for the first time.
+    wake: threading.Lock | None
+
     def __init__(self, type_: int, keep: object = None) -> None:
         self.type = type_
         #: Object that must live until this call is answered or lost.
@@ -55,13 +62,13 @@ class Call:
         self.sent_at = 0.0
         self.waiting = False
         self.abandoned = False
-        self.wake = threading.Lock()
-        self.wake.acquire()
+        self.wake = None
 
     def signal(self) -> None:
         """Wakes the thread that waits for this call. Repeated signals count as one."""
-        with contextlib.suppress(RuntimeError):
-            self.wake.release()
+        if self.wake is not None:
+            with contextlib.suppress(RuntimeError):
+                self.wake.release()
 
 
 class Connection:
@@ -72,7 +79,9 @@ class Connection:
     """
 
     def __init__(self, sock: socket.socket, notify: Callable[[], None]) -> None:
-        sock.setblocking(False)
+        # Reads end after _SLICE_SECONDS. Other uses do not block.
+        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _SLICE)
         self._sock = sock
         #: Called when the background thread has something to do: the connection is lost, or a call was abandoned.
         self._notify = notify
@@ -110,7 +119,8 @@ class Connection:
     def listen(self) -> None:
         """Reads unsolicited messages if no call is in progress, as no other thread reads then."""
         if not self._pending:
-            self._read(lambda: self._read_until(None, 0.0, to_end=True))
+            self._read(self._read_until, None, 0.0, True)
+            self._promote()
 
     @property
     def has_fingerprints(self) -> bool:
@@ -154,15 +164,15 @@ class Connection:
                     return None
             if under_way is not None:
                 under_way.append(call)
-            call.sent_at = monotonic()
-            left = deadline - call.sent_at
-            page_bytes = sum(map(len, pages))
+            call.sent_at = sent_at = monotonic()
+            left = deadline - sent_at
+            page_bytes = sum(map(len, pages)) if pages else 0
+            deadline_ms = _node_milliseconds(left)
+            asked: float | None = None
             if self.says_instants:
-                asked = deadline.asked if isinstance(deadline, Deadline) else call.sent_at
-                deadline_ms = _node_milliseconds(left) + int((call.sent_at - asked) * 1000)
-                head = protocol.frame(type_, call.request_id, deadline_ms, body, page_bytes, asked)
-            else:
-                head = protocol.frame(type_, call.request_id, _node_milliseconds(left), body, page_bytes)
+                asked = deadline.asked if isinstance(deadline, Deadline) else sent_at
+                deadline_ms += int((sent_at - asked) * 1000)
+            head = protocol.frame(type_, call.request_id, deadline_ms, body, page_bytes, asked)
             if left > 0 and self._send(head, deadline, pages):
                 return call
             self._forget(call)
@@ -180,14 +190,18 @@ class Connection:
         call.waiting = True
         try:
             while call.state == PENDING:
-                left = deadline - monotonic()
-                if self._read(lambda: self._read_until(call, deadline), promotes=False):
-                    if call.state == PENDING:
-                        break
-                elif left <= 0:
+                if self._read(self._read_until, call, deadline):
                     break
-                else:
-                    call.wake.acquire(timeout=min(left, threading.TIMEOUT_MAX))
+                left = deadline - monotonic()
+                if left <= 0:
+                    break
+                if call.wake is None:
+                    wake = threading.Lock()
+                    wake.acquire()
+                    call.wake = wake
+                    # A reader that has released its role since found no lock with which to wake this thread.
+                    continue
+                call.wake.acquire(timeout=min(left, threading.TIMEOUT_MAX))
         finally:
             call.waiting = False
             self._promote()
@@ -237,24 +251,22 @@ class Connection:
     def pause(self, seconds: float) -> None:
         """Waits for an answer to any call, or just sleeps if another thread reads; at most `seconds`."""
 
-        def read() -> None:
-            self._read_poll.poll(max(0.0, seconds) * 1000)
-            # Only data that has already arrived is read.
-            self._read_until(None, 0.0, to_end=True)
-
-        if not self._read(read):
+        if self._read(self._read_arrived, self._read_poll, max(0.0, seconds)):
+            self._promote()
+        else:
             sleep(max(0.0, seconds))
 
     def serve(self, seconds: float) -> None:
         """Reads answers to abandoned calls, if no other thread reads."""
-        self._read(lambda: self._read_until(None, monotonic() + seconds))
+        self._read(self._read_until, None, monotonic() + seconds)
+        self._promote()
 
     def read_to_end(self) -> None:
         """Reads what the node sent before it closed the connection, then fails."""
         if not self._read_role.acquire(timeout=_SLICE_SECONDS):
             return
         try:
-            self._read_until(None, monotonic() + _SLICE_SECONDS, to_end=True)
+            self._read_until(None, monotonic() + _SLICE_SECONDS, True)
         finally:
             self._read_role.release()
             self._promote()
@@ -299,7 +311,7 @@ class Connection:
                 left = deadline - monotonic()
                 self._read_poll.poll(max(0.0, left) * 1000)
                 try:
-                    while len(self._sock.recv(1 << 16)) > 0:
+                    while len(self._sock.recv(1 << 16, MSG_DONTWAIT)) > 0:
                         pass
                     self.ended_by_node = True
                 except BlockingIOError:
@@ -385,12 +397,21 @@ class Connection:
 
     def _send(self, data: bytes, deadline: float, pages: Sequence[memoryview] = ()) -> bool:
         """Sends all of it, or nothing that matters; if part of it was sent, the connection ends."""
-        left = deadline - monotonic()
         try:
-            if not self._send_lock.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
-                return False
+            if not self._send_lock.acquire(False):
+                left = max(0.0, min(deadline - monotonic(), threading.TIMEOUT_MAX))
+                if not self._send_lock.acquire(timeout=left):
+                    return False
             try:
-                return self._send_all([memoryview(data), *pages], deadline)
+                if self.closed:
+                    return False
+                sent = 0
+                if not pages:
+                    with contextlib.suppress(BlockingIOError):
+                        sent = self._sock.send(data, MSG_DONTWAIT)
+                    if sent == len(data):
+                        return True
+                return self._send_rest([memoryview(data)[sent:], *pages], deadline, sent > 0)
             finally:
                 self._send_lock.release()
         except OSError as error:
@@ -401,15 +422,12 @@ class Connection:
             self.fail("interrupted")
             raise
 
-    def _send_all(self, parts: list[memoryview], deadline: float) -> bool:
-        """Sends all parts. The caller holds the send lock."""
-        if self.closed:
-            return False
-        has_begun = False
+    def _send_rest(self, parts: list[memoryview], deadline: float, has_begun: bool) -> bool:
+        """Sends all parts. `has_begun`: the parts before them were sent. The caller holds the send lock."""
         at = 0
         while at < len(parts):
             try:
-                sent = self._sock.sendmsg(parts[at : at + _PARTS_AT_ONCE])
+                sent = self._sock.sendmsg(parts[at : at + _PARTS_AT_ONCE], [], MSG_DONTWAIT)
             except BlockingIOError:
                 left = deadline - monotonic()
                 if left <= 0:
@@ -431,27 +449,22 @@ class Connection:
     def _wait_to_send(self, seconds: float) -> None:
         """Waits for room in the socket. Reads answers meanwhile, as the node may not read requests until then."""
 
-        def read() -> None:
-            poll = select.poll()
-            poll.register(self._sock, select.POLLIN | select.POLLOUT)
-            poll.poll(seconds * 1000)
-            # Only data that has already arrived is read.
-            self._read_until(None, 0.0, to_end=True)
-
-        if not self._read(read):
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN | select.POLLOUT)
+        if self._read(self._read_arrived, poll, seconds):
+            self._promote()
+        else:
             self._write_poll.poll(seconds * 1000)
 
-    def _read(self, read: Callable[[], None], promotes: bool = True) -> bool:
-        """Takes the read role and reads. False if another thread has it."""
+    def _read(self, read: Callable[..., None], *args: object) -> bool:
+        """Takes the read role and calls `read`. False if another thread has it. The caller promotes another thread."""
         try:
-            if not self._read_role.acquire(blocking=False):
+            if not self._read_role.acquire(False):
                 return False
             try:
-                read()
+                read(*args)
             finally:
                 self._read_role.release()
-                if promotes:
-                    self._promote()
         except BaseException:
             # The role may have been taken just before the interruption, and would never be released.
             self.fail("interrupted")
@@ -463,12 +476,15 @@ class Connection:
         try:
             while not self.closed and (to_end or (self._abandoned > 0 if call is None else call.state == PENDING)):
                 left = deadline - monotonic()
-                if not self._read_poll.poll(max(0.0, min(left, _SLICE_SECONDS)) * 1000):
-                    if left <= 0:
-                        return
-                    continue
                 try:
-                    goes_on = self._receiver.receive(self._sock)
+                    if left > _SLICE_SECONDS:
+                        goes_on = self._receiver.receive(self._sock)
+                    elif self._read_poll.poll(max(0.0, left) * 1000):
+                        goes_on = self._receiver.receive(self._sock, MSG_DONTWAIT)
+                    elif left <= 0:
+                        return
+                    else:
+                        continue
                 except BlockingIOError:
                     continue
                 self._heard_at = monotonic()
@@ -486,31 +502,43 @@ class Connection:
             self.fail("interrupted")
             raise
 
+    def _read_arrived(self, poll: select.poll, seconds: float) -> None:
+        """Reads what has arrived when `poll` reports an event, or after this time. The caller has the read role."""
+        poll.poll(seconds * 1000)
+        self._read_until(None, 0.0, True)
+
     def _deliver(self, type_: int, status: int, request_id: int, body: bytes) -> None:
-        if request_id == 0 and type_ == protocol.FINGERPRINT:
-            fingerprint = protocol.decode_fingerprint_notice(body)
-            with self._lock:
-                self._fingerprints.append(fingerprint)
-            self._notify()
-            return
         if request_id == 0:
-            text = body[:200].decode(errors="replace")
-            if status != protocol.CLOSING:
-                raise Violation(f"status {status}: {text}")
-            self.fail(text)
+            self._deliver_notice(type_, status, body)
             return
         with self._lock:
             call = self._pending.get(request_id)
             if call is None or call.type != type_:
                 raise Violation(f"an answer of type {type_} to request {request_id}, which is not under way")
-            del self._pending[request_id]
-            self._abandoned -= call.abandoned
             call.status = status
             call.body = body
-            call.state = ANSWERED
             call.keep = None
-            self._give_room()
-        call.signal()
+            call.state = ANSWERED
+            # Only now, so that an interruption before this loses the call, and nobody waits for it forever.
+            del self._pending[request_id]
+            self._abandoned -= call.abandoned
+            if self._room:
+                self._give_room()
+        if call.wake is not None:
+            call.signal()
+
+    def _deliver_notice(self, type_: int, status: int, body: bytes) -> None:
+        """Takes a message that answers no request."""
+        if type_ == protocol.FINGERPRINT:
+            fingerprint = protocol.decode_fingerprint_notice(body)
+            with self._lock:
+                self._fingerprints.append(fingerprint)
+            self._notify()
+            return
+        text = body[:200].decode(errors="replace")
+        if status != protocol.CLOSING:
+            raise Violation(f"status {status}: {text}")
+        self.fail(text)
 
     def _promote(self) -> None:
         """Wakes a waiting thread if no thread reads."""

@@ -13,6 +13,6 @@ class Deadline(float):
     def __new__(cls, seconds: float) -> Deadline:
         """The deadline of a call that is made now and may take this many seconds."""
         asked = monotonic()
-        deadline = super().__new__(cls, asked + seconds)
+        deadline = float.__new__(cls, asked + seconds)
         deadline.asked = asked
         return deadline

@@ -24,6 +24,8 @@ class LateCalls:
 
     def __init__(self, settings: Settings) -> None:
         self._timeout = settings.timeout
+        #: Seconds from which on a call without a timeout of its own is late.
+        self.late_seconds = _SHARE * settings.timeout
         self._complaints = Complaints(settings.logger)
 
     def check(self, name: str, keys: int | None, timeout: float | None, seconds: float) -> None:
@@ -46,10 +48,11 @@ def watched(method: _Method) -> _Method:
     def call(client: Client, *args: Any, **arguments: Any) -> Any:
         began = monotonic()
         result = method(client, *args, **arguments)
-        keys = args[0] if args else None
-        client._late_calls.check(
-            name, len(keys) if hasattr(keys, "__len__") else None, arguments.get("timeout"), monotonic() - began
-        )
+        seconds = monotonic() - began
+        timeout = arguments.get("timeout")
+        if timeout is not None or seconds >= client._late_calls.late_seconds:
+            keys = args[0] if args else None
+            client._late_calls.check(name, len(keys) if hasattr(keys, "__len__") else None, timeout, seconds)
         return result
 
     return cast(_Method, call)

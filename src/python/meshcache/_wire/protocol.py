@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 import sys
 from array import array
@@ -91,6 +92,10 @@ RECORD: Final = struct.Struct("<IHH16sIIQQ")
 RECORD_ANSWER: Final = struct.Struct("<IIQ")
 
 _INSTANT: Final = struct.Struct("<Q")
+_ASKED_HEADER: Final = struct.Struct("<IHHIIQ")
+_ONE_KEY: Final = struct.Struct("<IH")
+#: Texts whose encoding is remembered, as the names of pools.
+_TEXTS_MAX_COUNT: Final = 64
 _FLAG_ASKED: Final = 1
 _HELLO_MAGIC: Final = 0x4348434D
 _RECORD_MAGIC: Final = 0x4446434D
@@ -161,10 +166,11 @@ def frame(
     size = len(body) + page_bytes
     if asked is None:
         return HEADER.pack(size, type_, 0, request_id, deadline_ms) + body
-    instant = _INSTANT.pack(int(asked * 1e6))
-    return HEADER.pack(size + len(instant), type_, _FLAG_ASKED, request_id, deadline_ms) + instant + body
+    size += _INSTANT.size
+    return _ASKED_HEADER.pack(size, type_, _FLAG_ASKED, request_id, deadline_ms, int(asked * 1e6)) + body
 
 
+@functools.lru_cache(_TEXTS_MAX_COUNT)
 def text16(text: str) -> bytes:
     """Encodes a string with its length. Raises ValueError if it has more than 65,535 bytes."""
     data = text.encode()
@@ -187,6 +193,10 @@ def _numbers(kind: str, values: Sequence[int]) -> bytes:
 def encode_keys(keys: Sequence[str]) -> bytes:
     """Encodes keys for a request. Raises ValueError if one has more than 65,535 bytes."""
     joined = "".join(keys)
+    if len(keys) == 1:
+        data = joined.encode()
+        if len(data) <= MAX_TEXT_BYTES:
+            return _ONE_KEY.pack(1, len(data)) + data
     if joined.isascii():
         lengths = list(map(len, keys))
         data = joined.encode()
@@ -371,7 +381,7 @@ def decode_flags(body: bytes, count: int) -> list[bool]:
     """Decodes one byte per key. Raises Violation."""
     if len(body) != count:
         raise Violation(f"{len(body)} results for {count} keys")
-    return [flag == 1 for flag in body]
+    return [True] * count if body.count(1) == count else [flag == 1 for flag in body]
 
 
 def decode_exists(body: bytes, count: int, per_key: bool) -> tuple[int, list[bool]]:

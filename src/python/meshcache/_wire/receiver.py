@@ -9,10 +9,11 @@ from typing import Final
 from .protocol import HEADER, Violation
 
 _BUFFER_BYTES: Final = 1 << 16
+_HEADER_BYTES: Final = HEADER.size
 
 
 class Receiver:
-    """Reads a socket without blocking. Bodies that do not fit into its buffer are read directly to their own memory."""
+    """Reads answers from a socket. Bodies that do not fit into its buffer are read directly to their own memory."""
 
     def __init__(self, deliver: Callable[[int, int, int, bytes], None]) -> None:
         self._deliver = deliver
@@ -25,17 +26,17 @@ class Receiver:
         self._large_end = 0
         self.max_body_bytes = _BUFFER_BYTES
 
-    def receive(self, sock: socket.socket) -> bool:
+    def receive(self, sock: socket.socket, flags: int = 0) -> bool:
         """Reads once and delivers complete answers. False if the peer has closed. Raises OSError and Violation."""
         if self._large is not None:
-            count = sock.recv_into(self._large[self._large_end :])
+            count = sock.recv_into(self._large[self._large_end :], 0, flags)
             self._large_end += count
             if self._large_end == len(self._large):
                 self._large = None
                 body, self._large_body = self._large_body, bytearray()
                 self._deliver(*self._large_header, body)
             return count > 0
-        count = sock.recv_into(self._view[self._end :])
+        count = sock.recv_into(self._view[self._end :] if self._end > 0 else self._view, 0, flags)
         self._end += count
         self._cut()
         return count > 0
@@ -43,15 +44,15 @@ class Receiver:
     def _cut(self) -> None:
         at = 0
         end = self._end
-        while end - at >= HEADER.size:
+        while end - at >= _HEADER_BYTES:
             length, type_, status, request_id, _ = HEADER.unpack_from(self._buffer, at)
             if length > self.max_body_bytes:
                 raise Violation(f"an answer of {length} bytes, the limit is {self.max_body_bytes}")
-            body_at = at + HEADER.size
+            body_at = at + _HEADER_BYTES
             if body_at + length <= end:
                 at = body_at + length
                 self._deliver(type_, status, request_id, bytes(self._view[body_at:at]))
-            elif HEADER.size + length > _BUFFER_BYTES:
+            elif _HEADER_BYTES + length > _BUFFER_BYTES:
                 self._large_body = bytearray(length)
                 self._large = memoryview(self._large_body)
                 self._large[: end - body_at] = self._view[body_at:end]
@@ -60,6 +61,8 @@ class Receiver:
                 at = end
             else:
                 break
-        if at > 0:
+        if at == end:
+            self._end = 0
+        elif at > 0:
             self._view[: end - at] = self._view[at:end]
             self._end = end - at
