@@ -1,4 +1,4 @@
-import { pause, unlessAborted } from '../base/concurrency/cancellation.js';
+import { type CancelSignal, pause, unlessAborted, untilAny } from '../base/concurrency/cancellation.js';
 import { within } from '../base/environment/clock.js';
 import { SparseLog } from '../base/environment/sparse-log.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
@@ -11,7 +11,7 @@ import type { SetFlags } from '../clients/wire/request-flags.js';
 import { checkKey } from '../core/binding/key-encoder.js';
 import { hintNumber } from '../core/pool/request-terms.js';
 import type { HostRegion } from '../memory/host-region.js';
-import { endedBy, type WaitOptions } from '../store/call/call-options.js';
+import { type CallLimits, endedBy } from '../store/call/call-options.js';
 import type { RequestParts } from '../store/call/request-calls.js';
 import type { PageOptions } from '../store/namespace/namespace-pages.js';
 import type { Attachment } from './attachment.js';
@@ -120,7 +120,7 @@ export interface Call {
   readonly link: NodeLink;
   readonly askedMs: number;
   readonly untilMs: number;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: CancelSignal | undefined;
 }
 
 /** A page in memory that the node has registered; `index` is its position in the call. */
@@ -174,17 +174,18 @@ export class ClientCalls {
   }
 
   /** Waits for a time, which keeps no process alive; false if the signal was aborted or the client closed before. */
-  async wait(ms: number, signal: AbortSignal | undefined): Promise<boolean> {
+  wait(ms: number, signal: CancelSignal | undefined): Promise<boolean> {
     const { closed, env } = this.#attachment;
-    const ends = signal === undefined ? closed : AbortSignal.any([closed, signal]);
-    await pause(env.clock, ms, ends);
-    return !ends.aborted;
+    return untilAny([closed, signal], async (ends) => {
+      await pause(env.clock, ms, ends);
+      return !ends.aborted;
+    });
   }
 
   /** Returns why a call did not move its pages, as far as the client knows. */
   reasonOf(
     call: Call | undefined,
-    { signal }: WaitOptions,
+    { signal }: CallLimits,
   ): 'closed' | 'timed_out' | 'aborted' | 'unreachable' | 'unknown' {
     const attachment = this.#attachment;
     const { env } = attachment;

@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/cancellation.js';
+import { checkNotAborted, unlessAborted } from '../base/concurrency/cancellation.js';
 import { within } from '../base/environment/clock.js';
 import { MeshCacheError } from '../base/errors.js';
 import { BYTES_REQUEST_TARGET_BYTES, CLIENT_REQUEST_MAX_PIECES, CLIENT_STAT_MAX_KEYS } from '../base/limits.js';
@@ -19,7 +19,7 @@ import {
 import type { SetFlags } from '../clients/wire/request-flags.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
-import type { MissReason, Reasons, RefusalReason, WaitOptions } from '../store/call/call-options.js';
+import type { CallLimits, MissReason, Reasons, RefusalReason } from '../store/call/call-options.js';
 import type { CallerPage } from '../store/call/caller-page.js';
 import { RequestParts } from '../store/call/request-calls.js';
 import type {
@@ -158,15 +158,15 @@ export class ClientPages implements NamespacePages {
    * Drops the pages of the namespace. If the node does not answer, rejects with a retryable `MeshCacheError`, because
    * the pages may still exist.
    */
-  async clear(pools: readonly string[], options: WaitOptions = {}): Promise<void> {
-    options.signal?.throwIfAborted();
+  async clear(pools: readonly string[], options: CallLimits = {}): Promise<void> {
+    checkNotAborted(options.signal);
     const answer = await this.#calls.ask(
       this.#calls.begin([], { pool: '', ...options }),
       RequestType.clear,
       encodePools(pools),
     );
     if (answer !== null) return;
-    options.signal?.throwIfAborted();
+    checkNotAborted(options.signal);
     throw new MeshCacheError('ERR_UNREACHABLE', 'clear: the node does not answer; nothing may have been dropped', {
       retryable: true,
     });

@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.js';
+import { Cancellation } from '../base/concurrency/cancellation.js';
 import type { Sharer } from '../base/concurrency/shares.js';
 import type { Connection } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
@@ -316,14 +317,14 @@ export class ClientConnection implements ServedProtocol {
     const nowMs = clock.nowMs();
     const askedMs = Math.min(nowMs, saidMs ?? this.served.sentAfterMs);
     const untilMs = askedMs + Math.min(header.deadlineMs || limits.deadlineMs, limits.deadlineMs);
-    const abort = new AbortController();
+    const abort = new Cancellation();
     const cancelDeadline = clock.after(Math.max(0, untilMs - nowMs), () => abort.abort());
     const request = this.#begin({ header, body, time: callTime(clock, askedMs, untilMs), abort, cancelDeadline });
     this.#inFlight.wait(request);
-    if (CANCELLABLE_TYPES.has(header.type)) {
-      request.abort.signal.addEventListener('abort', () => this.#endQueued(request), { once: true });
-    }
     this.#runQueue();
+    if (this.#inFlight.isLast(request) && CANCELLABLE_TYPES.has(header.type)) {
+      abort.addEventListener('abort', () => this.#endQueued(request));
+    }
   }
 
   /** Adds a request to those in flight. */
@@ -358,7 +359,7 @@ export class ClientConnection implements ServedProtocol {
     let answer: AnswerBody = NOTHING;
     const pages = this.#output.begin();
     try {
-      answer = await this.#execute(header, body, { signal: abort.signal, time, pages });
+      answer = await this.#execute(header, body, { signal: abort, time, pages });
     } catch (error) {
       let message: string;
       [status, message] = statusOf(error);

@@ -1,4 +1,5 @@
 import { assert, assertEqual } from '../base/assert.js';
+import { Cancellation } from '../base/concurrency/cancellation.js';
 import type { ServedConnection } from '../net/served/served-connection.js';
 import type { CallTime } from '../store/call/call-options.js';
 import type { ClientLimits } from './client-limits.js';
@@ -9,7 +10,7 @@ export interface ClientRequest {
   readonly header: FrameHeader;
   readonly body: Buffer;
   readonly time: CallTime;
-  readonly abort: AbortController;
+  readonly abort: Cancellation;
   readonly cancelDeadline: () => void;
   /** Returns the memory that was reserved for its body. */
   readonly giveBack: () => void;
@@ -103,7 +104,7 @@ export class RequestsInFlight {
       header,
       body,
       time: time ?? ENDLESS,
-      abort: abort ?? new AbortController(),
+      abort: abort ?? new Cancellation(),
       cancelDeadline: cancelDeadline ?? (() => {}),
       giveBack: giveBack ?? (() => {}),
       smallBytes: giveBack === undefined ? body.length : 0,
@@ -129,6 +130,11 @@ export class RequestsInFlight {
   /** Puts a request into the queue. */
   wait(request: ClientRequest): void {
     this.#waiting.push(request);
+  }
+
+  /** Whether this request is the last one in the queue. */
+  isLast(request: ClientRequest): boolean {
+    return this.#waiting.at(-1) === request;
   }
 
   /** Takes the next request out of the queue to run it; undefined if none waits or enough are running. */

@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../base/concurrency/cancellation.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { laterExpiry } from '../base/expiry.js';
@@ -10,7 +11,7 @@ export interface DiskReadOptions {
   /** The request that the pages belong to, for the eviction policy. */
   readonly request?: RequestOptions | undefined;
   /** Ends the reads. Pages that have not been read by then stay unread. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
 }
 
 /** Options of `DiskStore.open` beside path and size. */

@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../base/concurrency/cancellation.js';
 import { Mutex } from '../base/concurrency/mutex.js';
 import { isOverdue } from '../base/environment/files.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
@@ -31,7 +32,7 @@ export class PageReader {
    * Reads all pages at once, with one outcome per key. The targets are in use until the promise resolves, which is soon
    * after the signal is aborted, whatever the disk does.
    */
-  async read(keys: readonly string[], targets: readonly PageBytes[], signal?: AbortSignal): Promise<LocalRead[]> {
+  async read(keys: readonly string[], targets: readonly PageBytes[], signal?: CancelSignal): Promise<LocalRead[]> {
     const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes, signal)));
     this.#reading.add(all);
     try {
@@ -46,7 +47,7 @@ export class PageReader {
     await Promise.allSettled([...this.#reading]);
   }
 
-  async #read(key: string, target: PageBytes, signal: AbortSignal | undefined): Promise<LocalRead> {
+  async #read(key: string, target: PageBytes, signal: CancelSignal | undefined): Promise<LocalRead> {
     const { index, queue } = this.#writer;
     if (queue.find(key) !== undefined) {
       const outcome = await this.#copyMutex.run(() => this.#readWaiting(key, target));
@@ -70,7 +71,7 @@ export class PageReader {
   async #readWritten(
     key: string,
     found: PublishedPage,
-    { target, signal }: { readonly target: PageBytes; readonly signal: AbortSignal | undefined },
+    { target, signal }: { readonly target: PageBytes; readonly signal: CancelSignal | undefined },
   ): Promise<LocalRead> {
     const { folder, index, readers } = this.#writer;
     index.hold([key]);

@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../base/concurrency/cancellation.js';
 import { Mutex } from '../base/concurrency/mutex.js';
 import type { Clock } from '../base/environment/clock.js';
 import { OBJECT_CLEARED_MAX_PREFIXES, OBJECT_STALL_MS } from '../base/limits.js';
@@ -28,7 +29,7 @@ export function isCleared({ all, prefixes }: Clearings, { key, generation }: Obj
 export async function readClearings(
   store: ObjectStore,
   writer: string,
-  signal?: AbortSignal | undefined,
+  signal?: CancelSignal | undefined,
 ): Promise<Clearings | undefined> {
   return clearingsOf(
     await store.readObject(store.names.ofWriter(writer), { timeoutMs: OBJECT_STALL_MS, signal }),

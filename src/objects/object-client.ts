@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import aws4 from 'aws4';
-import { onAbort } from '../base/concurrency/cancellation.js';
+import { type CancelSignal, onAbort } from '../base/concurrency/cancellation.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { HttpConnections, HttpHeaders, HttpRequest, HttpTls } from '../base/environment/http-client.js';
 import type { Endpoint } from '../base/environment/network.js';
@@ -36,7 +36,7 @@ export interface ObjectRequest {
   /** Time limit of the whole request. A request without a body also fails if no byte arrives for OBJECT_STALL_MS. */
   readonly timeoutMs: number;
   /** Ends the request. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
 }
 
 /**

@@ -1,4 +1,5 @@
 import { pauseAfter } from '../base/concurrency/backoff.js';
+import type { CancelSignal } from '../base/concurrency/cancellation.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import type { HttpTls } from '../base/environment/http-client.js';
@@ -165,7 +166,7 @@ export class ObjectStore {
   }
 
   /** Reads the header of an object. */
-  async readHeader(name: string, signal?: AbortSignal): Promise<Found> {
+  async readHeader(name: string, signal?: CancelSignal): Promise<Found> {
     const range = `bytes=0-${OBJECT_HEADER_BYTES - 1}`;
     const answer = await this.#read({
       ...{ method: 'GET', name, headers: { Range: range }, timeoutMs: OBJECT_STALL_MS, signal },
@@ -189,7 +190,7 @@ export class ObjectStore {
       length,
       timeoutMs,
       signal,
-    }: { readonly length?: number | undefined; readonly timeoutMs: number; readonly signal?: AbortSignal | undefined },
+    }: { readonly length?: number | undefined; readonly timeoutMs: number; readonly signal?: CancelSignal | undefined },
   ): Promise<Found> {
     const bytes = length === undefined ? undefined : OBJECT_HEADER_BYTES + length;
     let isOther = false;

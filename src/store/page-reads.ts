@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/cancellation.js';
+import { type CancelSignal, unlessAborted } from '../base/concurrency/cancellation.js';
 import { ClosedError } from '../base/errors.js';
 import { isExpired } from '../base/expiry.js';
 import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
@@ -223,14 +223,14 @@ export class PageReads implements LocatedReads {
   }
 
   /** Confirms pages of the pool from before this start, so that the call finds those that are still good. */
-  async #confirmEarlier(keys: readonly string[], signal?: AbortSignal): Promise<void> {
+  async #confirmEarlier(keys: readonly string[], signal?: CancelSignal): Promise<void> {
     const { pool } = this.#ground;
     const hidden = pool.states.earlierAmong(keys);
     if (hidden.length > 0 && !signal?.aborted) await unlessAborted(this.#own.statements.confirm(hidden), signal);
   }
 
   /** The reason for misses of a call that has recorded none. */
-  #missReason(signal: AbortSignal | undefined): MissReason {
+  #missReason(signal: CancelSignal | undefined): MissReason {
     return this.#closed ? 'closed' : (endedBy(signal) ?? 'absent');
   }
 

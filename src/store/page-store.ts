@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/cancellation.js';
+import { type CancelSignal, checkNotAborted, unlessAborted } from '../base/concurrency/cancellation.js';
 import { ClosedError } from '../base/errors.js';
 import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { RequestHint } from '../core/index.js';
@@ -8,13 +8,13 @@ import { reportPool } from '../pool/pool-metrics.js';
 import type { ServedPage } from '../pool/published-pool.js';
 import type { EntryKind } from '../types.js';
 import {
+  type CallLimits,
   inTime,
   type MissReason,
   orAbort,
   ReasonLog,
   type TimedOptions,
   timedOut,
-  type WaitOptions,
 } from './call/call-options.js';
 import type { CallerPage } from './call/caller-page.js';
 import { indicesWhere } from './call/key-steps.js';
@@ -201,12 +201,12 @@ export class PageStore {
    * Whether this node has each page, or the directory lists it on a node that can be reached; after an abort, whether
    * this node has it. Does not count as a use.
    */
-  async exists(keys: Keys, options: WaitOptions = {}): Promise<boolean[]> {
+  async exists(keys: Keys, options: CallLimits = {}): Promise<boolean[]> {
     this.#checkOpen();
     return inTime(this.#ground.clock, options, ({ signal }) => this.#exists(keys, signal));
   }
 
-  async #exists(keys: Keys, signal: AbortSignal | undefined): Promise<boolean[]> {
+  async #exists(keys: Keys, signal: CancelSignal | undefined): Promise<boolean[]> {
     const onDisk = this.#ground.disk?.readableBatch(stringsOf(keys));
     const here = Array.from(this.#ground.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
     const unknown = indicesWhere(here, (present) => !present);
@@ -233,7 +233,7 @@ export class PageStore {
     return here;
   }
 
-  async #findObjects(keys: readonly string[], signal: AbortSignal | undefined): Promise<readonly boolean[]> {
+  async #findObjects(keys: readonly string[], signal: CancelSignal | undefined): Promise<readonly boolean[]> {
     return (await this.#objects?.exists(keys, signal)) ?? [];
   }
 
@@ -241,12 +241,12 @@ export class PageStore {
    * Milliseconds until each page expires; Infinity: never; null: neither this node nor the directory has the page. Does
    * not count as a use.
    */
-  async remainingMs(keys: readonly string[], options: WaitOptions = {}): Promise<(number | null)[]> {
+  async remainingMs(keys: readonly string[], options: CallLimits = {}): Promise<(number | null)[]> {
     this.#checkOpen();
     return inTime(this.#ground.clock, options, ({ signal }) => this.#remainingMs(keys, signal));
   }
 
-  async #remainingMs(keys: readonly string[], signal: AbortSignal | undefined): Promise<(number | null)[]> {
+  async #remainingMs(keys: readonly string[], signal: CancelSignal | undefined): Promise<(number | null)[]> {
     const { directory, versions } = this.#ground;
     const own = this.#statements.locationsOf(keys);
     const locations = await locatePages(keys, own, { directory, signal });
@@ -261,9 +261,9 @@ export class PageStore {
    * Drops pages that this node has published; with `prefixes`, only those whose keys begin with one of them. Rejects
    * with the signal's reason if it is aborted while other nodes are being told.
    */
-  async clear(prefixes?: readonly string[], options: WaitOptions = {}): Promise<void> {
+  async clear(prefixes?: readonly string[], options: CallLimits = {}): Promise<void> {
     this.#checkOpen();
-    options.signal?.throwIfAborted();
+    checkNotAborted(options.signal);
     await inTime(this.#ground.clock, options, ({ signal }) => orAbort(this.#clear(prefixes), signal));
   }
 
@@ -307,7 +307,7 @@ export class PageStore {
   async #deleteEverywhere(
     keys: readonly string[],
     version: number,
-    { signal, isOver }: { readonly signal: AbortSignal | undefined; readonly isOver: () => boolean },
+    { signal, isOver }: { readonly signal: CancelSignal | undefined; readonly isOver: () => boolean },
   ): Promise<boolean[]> {
     const isDropped = await this.#ground.cluster.drops.deleteEverywhere(keys, version, isOver);
     if (this.#objects === undefined || signal?.aborted) return isDropped;
@@ -321,13 +321,13 @@ export class PageStore {
    * Pages that come or go meanwhile may be missing. Rejects with the signal's reason when it is aborted, and with
    * `ClosedError` when the store is closed.
    */
-  async *keysInSlices(prefix: string, { signal, timeoutMs }: WaitOptions = {}): AsyncGenerator<string[], void> {
+  async *keysInSlices(prefix: string, { signal, timeoutMs }: CallLimits = {}): AsyncGenerator<string[], void> {
     const { pool, disk, clock } = this.#ground;
     const untilMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : clock.nowMs() + timeoutMs;
     const goOn = async (): Promise<void> => {
       await clock.yield();
       this.#checkOpen();
-      signal?.throwIfAborted();
+      checkNotAborted(signal);
       if (clock.nowMs() > untilMs) throw timedOut(timeoutMs as number);
     };
     await goOn();

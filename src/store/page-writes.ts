@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/cancellation.js';
+import { type CancelSignal, unlessAborted } from '../base/concurrency/cancellation.js';
 import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PublishRequest } from '../core/index.js';
 import type { PageOrigin, PublishedPage } from '../pool/published-pool.js';
@@ -98,7 +98,7 @@ interface Setting {
   readonly pages: readonly CallerPage[];
   readonly origin: PageOrigin;
   readonly request: RequestCall;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: CancelSignal | undefined;
   readonly time: CallTime | undefined;
   readonly refusals: Reasons<RefusalReason> | undefined;
 }
@@ -109,7 +109,7 @@ class SetCall implements Publishing {
   readonly pages: readonly CallerPage[];
   readonly origin: PageOrigin;
   readonly request: RequestParts<PublishRequest>;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: CancelSignal | undefined;
   readonly refusals: Reasons<RefusalReason> | undefined;
   readonly #time: CallTime | undefined;
   readonly #diskRequest: RequestParts;

@@ -1,4 +1,4 @@
-import { unlessAborted } from '../base/concurrency/cancellation.js';
+import { type CancelSignal, unlessAborted } from '../base/concurrency/cancellation.js';
 import type { Keys } from '../core/index.js';
 import type { DataLocation } from '../types.js';
 import type { MissReason, ReasonLog, Reasons } from './call/call-options.js';
@@ -21,7 +21,7 @@ export interface ReadingCall {
   readonly request: RequestCall;
   /** Locations that the directory has just returned, by index. */
   readonly located?: ((index: number) => DataLocation | undefined) | undefined;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
   /** Collects the reasons of misses, if the caller wants them. */
   readonly reasons?: Reasons<MissReason> | undefined;
 }
@@ -138,7 +138,7 @@ export class ObjectTierReads {
   async locate(
     keys: readonly string[],
     located: readonly (DataLocation | null)[],
-    signal: AbortSignal | undefined,
+    signal: CancelSignal | undefined,
   ): Promise<(DataLocation | null)[]> {
     const missing = indicesWhere(keys, (_, i) => (located[i] ?? null) === null);
     const locations = [...located];

@@ -1,4 +1,4 @@
-import { onAbort } from '../../base/concurrency/cancellation.js';
+import { type CancelSignal, onAbort } from '../../base/concurrency/cancellation.js';
 import type { PageChange, PageEvent } from '../../store/events/page-events.js';
 import { TEXT_MAX_BYTES } from '../wire/body.js';
 import { decodeEvents, type EventsAnswer, encodeEventsAnswer, type PoolChange } from '../wire/events.js';
@@ -14,7 +14,7 @@ interface Wanted {
   /** Index of each pool, by the prefix of its object keys. */
   readonly pools: ReadonlyMap<string, number>;
   /** Ends the wait for a change. */
-  readonly signal: AbortSignal;
+  readonly signal: CancelSignal;
 }
 
 /** A list of pages that the client has received in part. */
@@ -42,7 +42,7 @@ export class ClientEvents {
    * Resolves with the body of the answer to EVENTS, at the latest when the signal is aborted. Throws {@link
    * RequestError}, and `ProtocolError` for a body that cannot be decoded.
    */
-  async next(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async next(body: Buffer, signal: CancelSignal): Promise<Buffer> {
     const { position, pools } = decodeEvents(body);
     const wanted = {
       position,

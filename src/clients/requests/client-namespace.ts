@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import { ArgumentError } from '../../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/limits.js';
 import type { KeyNamespace, RequestOptions } from '../../core/index.js';
@@ -49,14 +50,14 @@ export class ClientNamespace {
     this.follow = follow;
   }
 
-  exists(keys: readonly string[], pool: string, signal: AbortSignal): Promise<boolean[]> {
+  exists(keys: readonly string[], pool: string, signal: CancelSignal): Promise<boolean[]> {
     return this.#in(pool, () => this.#pages.exists(keys, { pool, signal }));
   }
 
   get(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    options: RequestOptions & { readonly pool: string; readonly signal: AbortSignal },
+    options: RequestOptions & { readonly pool: string; readonly signal: CancelSignal },
   ): Promise<boolean[]> {
     return this.#in(options.pool, () => this.#pages.get(keys, pages, options));
   }
@@ -64,7 +65,7 @@ export class ClientNamespace {
   /** Reads a page into a copy that then belongs to the caller; null if it is a miss. */
   getCopy(
     key: string,
-    options: RequestOptions & { readonly pool: string; readonly mayTake: MayTake; readonly signal: AbortSignal },
+    options: RequestOptions & { readonly pool: string; readonly mayTake: MayTake; readonly signal: CancelSignal },
   ): Promise<Uint8Array | 'too-large' | null> {
     return this.#in(options.pool, () => this.#pages.getCopyWithin(key, options));
   }
@@ -73,7 +74,7 @@ export class ClientNamespace {
   getPlaced(
     keys: readonly string[],
     room: PageRoom,
-    options: RequestOptions & { readonly pool: string; readonly signal: AbortSignal },
+    options: RequestOptions & { readonly pool: string; readonly signal: CancelSignal },
   ): Promise<(PlacedPage | null)[]> {
     return this.#in(options.pool, () => this.#pages.getPlaced(keys, room, options));
   }
@@ -83,7 +84,7 @@ export class ClientNamespace {
     pages: readonly CallerPage[],
     options: RequestOptions &
       Pick<PageWriteOptions, 'pool' | 'isNamed' | 'expiresInMs' | 'priority' | 'time'> & {
-        readonly signal: AbortSignal;
+        readonly signal: CancelSignal;
       },
   ): Promise<boolean[]> {
     return this.#in(options.pool, () => this.#pages.set(keys, pages, options));
@@ -94,7 +95,7 @@ export class ClientNamespace {
   }
 
   /** Pins pages for this client; see `ClientPins.pin`. */
-  pin(keys: readonly string[], options: PagePinOptions & { readonly signal: AbortSignal }): Promise<boolean[]> {
+  pin(keys: readonly string[], options: PagePinOptions & { readonly signal: CancelSignal }): Promise<boolean[]> {
     return this.#in(options.pool, () => this.#pages.pin(keys, options));
   }
 

@@ -1,4 +1,5 @@
 import { reduced } from '../../base/assert.js';
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_EXISTS_MAX_KEY_BYTES,
@@ -65,7 +66,7 @@ interface PagesToSet extends Omit<ReceivedPages, 'pages'> {
 /** The limits of one request: its time, and the memory for its answer. */
 export interface RequestWait {
   /** Aborts the request: pages that have not begun by then are misses, or are not set. */
-  readonly signal: AbortSignal;
+  readonly signal: CancelSignal;
   readonly time: CallTime;
   /** Memory for the pages of the answer. `take` returns false if there is not enough. */
   readonly pages: { take(bytes: number): boolean };
@@ -152,7 +153,7 @@ export class ClientRequests {
     }
   }
 
-  async #exists(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async #exists(body: Buffer, signal: CancelSignal): Promise<Buffer> {
     const { namespace, counts } = this.#parts;
     const { pool, wantsFlags, isUncounted, suffixes, keys } = decodeExists(body, CLIENT_REQUEST_MAX_KEYS);
     const suffixCount = Math.max(1, suffixes.count);
@@ -185,7 +186,7 @@ export class ClientRequests {
     return answer;
   }
 
-  async #get(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async #get(body: Buffer, signal: CancelSignal): Promise<Buffer> {
     const { namespace, regions, counts, caller } = this.#parts;
     const request = decodeRegionRequest(body, REGION_LIMITS);
     const { keys, pool } = request;
@@ -215,7 +216,7 @@ export class ClientRequests {
   }
 
   /** Reads pages of any length into the staging memory. */
-  async #getStaged(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async #getStaged(body: Buffer, signal: CancelSignal): Promise<Buffer> {
     const { namespace, regions, counts, caller } = this.#parts;
     const request = decodeGetStaged(body, CLIENT_REQUEST_MAX_KEYS);
     const { keys, pool } = request;
@@ -299,7 +300,7 @@ export class ClientRequests {
   /** Runs a request with many keys step by step until it is aborted; the results of all remaining keys are false. */
   #inSteps(
     keys: StepKeys,
-    signal: AbortSignal,
+    signal: CancelSignal,
     step: (keys: readonly string[], slice: Slice) => Promise<readonly boolean[]>,
     atOnce = 1,
   ): Promise<boolean[]> {
@@ -385,7 +386,7 @@ export class ClientRequests {
     return flagsOf(await this.#inSteps(keys, signal, (some) => namespace.delete(some, { pool, time })));
   }
 
-  async #pin(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async #pin(body: Buffer, signal: CancelSignal): Promise<Buffer> {
     const { pool, forMs, name, keys } = decodePin(body, CLIENT_REQUEST_MAX_KEYS);
     const { namespace } = this.#parts;
     const how = name === undefined ? { forMs } : { name };
@@ -404,7 +405,7 @@ export class ClientRequests {
     return answer;
   }
 
-  async #prefetch(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+  async #prefetch(body: Buffer, signal: CancelSignal): Promise<Buffer> {
     const { pool, inMs, keys } = decodePrefetch(body, CLIENT_REQUEST_MAX_KEYS);
     const wanted = await this.#textsOf(keys);
     if (inMs <= PREFETCH_LEAD_MS) return flagsOf(await this.#parts.namespace.prefetch(wanted, { pool, inMs, signal }));

@@ -1,6 +1,6 @@
 import { dirname } from 'node:path';
 import { assert } from '../../base/assert.js';
-import { onAbort } from '../../base/concurrency/cancellation.js';
+import { type CancelSignal, checkNotAborted, onAbort } from '../../base/concurrency/cancellation.js';
 import { Semaphore } from '../../base/concurrency/mutex.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { isOverdue, type OpenFile } from '../../base/environment/files.js';
@@ -113,7 +113,7 @@ export class PageFile {
    * CRC-32 of the bytes. Rejects with the system's error, with `DiskError` if the file was truncated, or soon after the
    * signal is aborted, whatever the disk does. After a rejection, any part of the targets may have been written.
    */
-  read(offset: number, targets: PageBytes, signal?: AbortSignal): Promise<number> {
+  read(offset: number, targets: PageBytes, signal?: CancelSignal): Promise<number> {
     this.#checkRange('read', offset, targets);
     const lending = new Lending(signal);
     return lending.until(this.#run(() => this.#read(offset, targets, lending)));
@@ -321,16 +321,16 @@ function piecesOf(method: string, page: PageBytes): Piece[] {
  * aborted.
  */
 class Lending {
-  readonly #signal: AbortSignal | undefined;
+  readonly #signal: CancelSignal | undefined;
   #use: Promise<unknown> = Promise.resolve();
 
-  constructor(signal: AbortSignal | undefined) {
+  constructor(signal: CancelSignal | undefined) {
     this.#signal = signal;
   }
 
   /** Throws the signal's reason if the caller has the memory back already. */
   check(): void {
-    this.#signal?.throwIfAborted();
+    checkNotAborted(this.#signal);
   }
 
   /** Uses the memory. Rejects with the signal's reason if the caller has it back already. */

@@ -1,4 +1,4 @@
-import { onAbort, unlessAborted } from '../../base/concurrency/cancellation.js';
+import { type CancelSignal, onAbort, unlessAborted } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { Logger } from '../../base/environment/log.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
@@ -19,8 +19,14 @@ export interface WaitOptions {
   readonly timeoutMs?: number | undefined;
 }
 
+/** Limits for the duration of a call inside the store, as in {@link WaitOptions}. */
+export interface CallLimits {
+  readonly signal?: CancelSignal | undefined;
+  readonly timeoutMs?: number | undefined;
+}
+
 /** Options of a call, with its time as measured inside the store. */
-export interface TimedOptions extends WaitOptions {
+export interface TimedOptions extends CallLimits {
   /** Default: the call starts now and is given up after `timeoutMs`. */
   readonly time?: CallTime | undefined;
 }
@@ -209,13 +215,13 @@ async function endInTime<T, Options extends TimedOptions>(
 }
 
 /** Whether and how the signal has ended a call. */
-export function endedBy(signal: AbortSignal | undefined): 'timed_out' | 'aborted' | undefined {
+export function endedBy(signal: CancelSignal | undefined): 'timed_out' | 'aborted' | undefined {
   if (signal?.aborted !== true) return undefined;
   return (signal.reason as Error | undefined)?.name === 'TimeoutError' ? 'timed_out' : 'aborted';
 }
 
 /** Resolves with the result of `work`; rejects with the signal's reason as soon as it is aborted. */
-export async function orAbort<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+export async function orAbort<T>(work: Promise<T>, signal: CancelSignal | undefined): Promise<T> {
   const ended = await unlessAborted(
     work.then((result) => ({ result })),
     signal,

@@ -1,4 +1,4 @@
-import { onAbort, unlessAborted } from '../../base/concurrency/cancellation.js';
+import { type CancelSignal, onAbort, unlessAborted } from '../../base/concurrency/cancellation.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Clock } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
@@ -267,7 +267,7 @@ export class PacedPublishing {
   }
 
   /** Waits for a change, at most `ms` milliseconds, or until the signal is aborted. */
-  async #pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  async #pause(ms: number, signal: CancelSignal | undefined): Promise<void> {
     const { clock, metrics } = this.#parts;
     const startMs = clock.nowMs();
     if (signal?.aborted) return;

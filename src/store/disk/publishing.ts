@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { type Keys, sliceKeys } from '../../core/binding/key-batch.js';
 import type { PublishRequest } from '../../core/index.js';
@@ -12,7 +13,7 @@ export interface Publishing {
   readonly origin: PageOrigin;
   readonly request: RequestParts<PublishRequest>;
   /** Ends waits; `mayGoOn` ends the call. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
   /** Called before each slice with the number of pages left; returning false ends the call. */
   mayGoOn(pagesLeft: number): boolean;
   /** Called when a slice, with its keys, is in the pool; null for pages that found no room. */

@@ -1,4 +1,4 @@
-import { unlessAborted } from '../../base/concurrency/cancellation.js';
+import { type CancelSignal, unlessAborted } from '../../base/concurrency/cancellation.js';
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
@@ -149,7 +149,7 @@ function describe(columns: LocationColumns, i: number, page: PublishedPage, { ve
 export async function locatePages(
   keys: readonly string[],
   own: (DataLocation | null)[],
-  { directory, signal }: { directory: DirectoryClient; signal: AbortSignal | undefined },
+  { directory, signal }: { directory: DirectoryClient; signal: CancelSignal | undefined },
 ): Promise<(DataLocation | null)[]> {
   const unknown = indicesWhere(own, (location) => location === null);
   if (unknown.length === 0 || signal?.aborted) return own;

@@ -1,4 +1,5 @@
 import { assertAtMost, assertEqual, reduced } from '../../base/assert.js';
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import { Semaphore } from '../../base/concurrency/mutex.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
 import { laterExpiry } from '../../base/expiry.js';
@@ -41,7 +42,7 @@ export interface Bringing {
   /** Whether nothing more is to be brought. */
   readonly isOver: boolean;
   /** Aborting it ends reads from the object store at once. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
 }
 
 /** How copied pages are kept. */

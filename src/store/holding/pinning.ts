@@ -1,11 +1,11 @@
 import { assertEqual } from '../../base/assert.js';
-import { unlessAborted } from '../../base/concurrency/cancellation.js';
+import { type CancelSignal, unlessAborted } from '../../base/concurrency/cancellation.js';
 import { type Sharer, Shares } from '../../base/concurrency/shares.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
 import { HOLD_REQUEST_MAX_KEYS, PIN_NAMES_MAX_COUNT } from '../../base/limits.js';
 import { shown } from '../../base/shown.js';
-import { inTime, type WaitOptions } from '../call/call-options.js';
+import { type CallLimits, inTime } from '../call/call-options.js';
 import type { PagePins, PinHolder } from '../pins/page-pins.js';
 import type { Bringing, HeldPages } from './held-pages.js';
 
@@ -82,7 +82,7 @@ export class Pinning {
    * Pins pages until {@link endNamed}; see `ClientPins.pin`. Pages are added to those that have the name already. Throws
    * `ArgumentError` for a new name when too many are in use.
    */
-  async pinNamed(name: string, keys: readonly string[], options: WaitOptions = {}): Promise<boolean[]> {
+  async pinNamed(name: string, keys: readonly string[], options: CallLimits = {}): Promise<boolean[]> {
     const named = this.#named.get(name) ?? this.#newName(name);
     named.calls++;
     try {
@@ -162,7 +162,7 @@ export class ClientPins {
    * could not be brought into the pool, or it exceeds a limit. After an abort nothing more is pinned. Throws
    * `ArgumentError` for a time that is not allowed.
    */
-  async pin(keys: readonly string[], forMs: number, options: WaitOptions = {}): Promise<boolean[]> {
+  async pin(keys: readonly string[], forMs: number, options: CallLimits = {}): Promise<boolean[]> {
     const { maxMs } = this.#parts;
     if (this.#isClosed()) throw new ClosedError('the store');
     if (!(typeof forMs === 'number' && forMs > 0 && forMs <= maxMs)) {
@@ -174,12 +174,12 @@ export class ClientPins {
   }
 
   /** Like {@link pin}, without a time. */
-  async pinWithoutEnd(keys: readonly string[], options: WaitOptions = {}): Promise<boolean[]> {
+  async pinWithoutEnd(keys: readonly string[], options: CallLimits = {}): Promise<boolean[]> {
     if (this.#isClosed()) throw new ClosedError('the store');
     return this.#pinFor(keys, Number.POSITIVE_INFINITY, options);
   }
 
-  #pinFor(keys: readonly string[], forMs: number, options: WaitOptions): Promise<boolean[]> {
+  #pinFor(keys: readonly string[], forMs: number, options: CallLimits): Promise<boolean[]> {
     return inTime(this.#parts.clock, options, async ({ signal }) => {
       const call = new PinCall(this.#parts.pins, this.#holder, { forMs, signal });
       await unlessAborted(this.#pin([...new Set(keys)], call), signal);
@@ -217,12 +217,12 @@ class PinCall implements Bringing {
   readonly #pins: PagePins;
   readonly #holder: PinHolder;
   readonly #forMs: number;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: CancelSignal | undefined;
 
   constructor(
     pins: PagePins,
     holder: PinHolder,
-    { forMs, signal }: { readonly forMs: number; readonly signal: AbortSignal | undefined },
+    { forMs, signal }: { readonly forMs: number; readonly signal: CancelSignal | undefined },
   ) {
     [this.#pins, this.#holder, this.#forMs, this.signal] = [pins, holder, forMs, signal];
   }

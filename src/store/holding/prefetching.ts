@@ -1,5 +1,11 @@
 import { assertEqual } from '../../base/assert.js';
-import { pause, unlessAborted } from '../../base/concurrency/cancellation.js';
+import {
+  Cancellation,
+  type CancelSignal,
+  pause,
+  unlessAborted,
+  untilAny,
+} from '../../base/concurrency/cancellation.js';
 import { Mutex } from '../../base/concurrency/mutex.js';
 import { type Sharer, Shares } from '../../base/concurrency/shares.js';
 import { ClosedError } from '../../base/errors.js';
@@ -13,7 +19,7 @@ import {
   PREFETCHES_LATER_MAX_COUNT,
   PREFETCHES_WAITING_MAX_COUNT,
 } from '../../base/limits.js';
-import { inTime, type WaitOptions } from '../call/call-options.js';
+import { type CallLimits, inTime } from '../call/call-options.js';
 import type { PageFollower } from '../call/page-feed.js';
 import type { StoreGround } from '../ground/store-ground.js';
 import type { Bringing, HeldPages } from './held-pages.js';
@@ -26,7 +32,7 @@ export interface PrefetchingParts {
   readonly isBusy: () => boolean;
 }
 
-export interface PrefetchOptions extends WaitOptions {
+export interface PrefetchOptions extends CallLimits {
   /** Milliseconds from now by which the pages should be in the pool. Default: 0, as soon as possible. */
   readonly inMs?: number | undefined;
 }
@@ -74,7 +80,7 @@ export class Prefetching implements PageFollower {
   readonly #requests = new Shares(PREFETCHES_WAITING_MAX_COUNT);
   /** Requests for pages that are expected later. */
   readonly #later = new Shares(PREFETCHES_LATER_MAX_COUNT);
-  readonly #closing = new AbortController();
+  readonly #closing = new Cancellation();
   readonly #counts: Record<Result, number> = { brought: 0, present: 0, absent: 0, refused: 0, used: 0, wasted: 0 };
 
   constructor(ground: StoreGround, parts: PrefetchingParts) {
@@ -97,7 +103,7 @@ export class Prefetching implements PageFollower {
 
   /** See {@link ClientPrefetching.prefetch}. */
   async prefetch(client: ClientPrefetching, keys: readonly string[], options: PrefetchOptions): Promise<boolean[]> {
-    if (this.#closing.signal.aborted) throw new ClosedError('the store');
+    if (this.#closing.aborted) throw new ClosedError('the store');
     return inTime(this.#ground.clock, options, (call) => this.#prefetch(client, keys, call));
   }
 
@@ -106,11 +112,18 @@ export class Prefetching implements PageFollower {
     keys: readonly string[],
     { inMs = 0, signal }: PrefetchOptions,
   ): Promise<boolean[]> {
+    if (keys.length === 0 || signal?.aborted) return keys.map(() => false);
+    return untilAny([signal, this.#closing], (ends) => this.#prefetchUntil(client, keys, { inMs, ends }));
+  }
+
+  async #prefetchUntil(
+    client: ClientPrefetching,
+    keys: readonly string[],
+    { inMs, ends }: { readonly inMs: number; readonly ends: CancelSignal },
+  ): Promise<boolean[]> {
     const none = keys.map(() => false);
-    if (keys.length === 0 || signal?.aborted) return none;
     const { clock, pool } = this.#ground;
     const { sharer } = client;
-    const ends = signal === undefined ? this.#closing.signal : AbortSignal.any([signal, this.#closing.signal]);
     const expectedMs = clock.nowMs() + inMs;
     const isDue = inMs <= PREFETCH_LEAD_MS || (await this.#untilDue(sharer, inMs - PREFETCH_LEAD_MS, ends));
     if (ends.aborted) return none;
@@ -132,7 +145,7 @@ export class Prefetching implements PageFollower {
   }
 
   /** Waits until a request is to begin; false: too many wait already. They do not count among those that have begun. */
-  async #untilDue(sharer: Sharer, ms: number, signal: AbortSignal): Promise<boolean> {
+  async #untilDue(sharer: Sharer, ms: number, signal: CancelSignal): Promise<boolean> {
     if (!this.#later.allows(sharer, 1)) return false;
     this.#later.take(sharer, 1);
     await pause(this.#ground.clock, ms, signal);
@@ -150,7 +163,7 @@ export class Prefetching implements PageFollower {
 
   /** Called when pages, possibly these, have left the pool. */
   gone(keys: readonly string[]): void {
-    if (this.#unread.size === 0 || this.#closing.signal.aborted) return;
+    if (this.#unread.size === 0 || this.#closing.aborted) return;
     const unread = keys.filter((key) => this.#unread.has(key));
     if (unread.length === 0) return;
     const isHere = this.#ground.pool.hasBatch(unread);
@@ -172,7 +185,7 @@ export class Prefetching implements PageFollower {
   /** Keeps the pages that are here, so that no others of the same request take their place: the head for longest. */
   #keep(keys: readonly string[], expectedMs: number): void {
     const { pool, clock } = this.#ground;
-    if (this.#closing.signal.aborted) return;
+    if (this.#closing.aborted) return;
     const isHere = pool.hasBatch(keys);
     const here = keys.filter((_, i) => isHere[i] === 1);
     if (here.length === 0) return;
@@ -182,7 +195,7 @@ export class Prefetching implements PageFollower {
   }
 
   /** Brings the pages of one request, part by part. */
-  async #bring(sharer: Sharer, keys: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
+  async #bring(sharer: Sharer, keys: readonly string[], expectedMs: number, signal: CancelSignal): Promise<void> {
     this.#keep(keys, expectedMs);
     const wanted = [...new Set(keys)];
     for (let start = 0; start < wanted.length && !signal.aborted; start += HOLD_REQUEST_MAX_KEYS) {
@@ -191,7 +204,7 @@ export class Prefetching implements PageFollower {
     }
   }
 
-  async #bringPart(sharer: Sharer, keys: readonly string[], expectedMs: number, signal: AbortSignal): Promise<void> {
+  async #bringPart(sharer: Sharer, keys: readonly string[], expectedMs: number, signal: CancelSignal): Promise<void> {
     const { pool, clock } = this.#ground;
     await this.#whileBusy(signal);
     if (signal.aborted || !this.#parts.held.mayCopy) return;
@@ -209,7 +222,7 @@ export class Prefetching implements PageFollower {
     sharer: Sharer,
     wanted: readonly string[],
     expectedMs: number,
-    signal: AbortSignal,
+    signal: CancelSignal,
   ): Promise<void> {
     const room = this.#room;
     const call: Bringing = {
@@ -264,7 +277,7 @@ export class Prefetching implements PageFollower {
   }
 
   /** Waits while programs read or set pages, but not for long. */
-  async #whileBusy(signal: AbortSignal): Promise<void> {
+  async #whileBusy(signal: CancelSignal): Promise<void> {
     await this.#ground.clock.yield();
     for (let i = 0; i < PREFETCH_PAUSES_MAX_COUNT && this.#parts.isBusy() && !signal.aborted; i++) {
       await pause(this.#ground.clock, PREFETCH_PAUSE_MS, signal);

@@ -1,6 +1,6 @@
 import type { KeyEncoder, PublishRequest, RequestOptions } from '../../core/index.js';
 import type { ServedPage } from '../../pool/published-pool.js';
-import type { MissReason, Reasons, RefusalReason, TimedOptions, WaitOptions } from '../call/call-options.js';
+import type { CallLimits, MissReason, Reasons, RefusalReason, TimedOptions } from '../call/call-options.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { MayTake } from '../copied-reads.js';
 import type { FoundPages, PageRoom, PlacedPage } from '../found-pages.js';
@@ -97,7 +97,7 @@ export interface NamespacePages {
   /**
    * Drops everything that the node has of the namespace, in these pools and in those used there since the node started.
    */
-  clear(pools: readonly string[], options?: WaitOptions): Promise<void>;
+  clear(pools: readonly string[], options?: CallLimits): Promise<void>;
 }
 
 /** The pages of a namespace in this node's store. */
@@ -215,7 +215,7 @@ export class StoredPages implements NamespacePages {
     await this.#care?.sessions.note(this.#nameOf(session), { ...news, keys: keys && this.objectKeys(keys, pool) });
   }
 
-  async clear(pools: readonly string[], options?: WaitOptions): Promise<void> {
+  async clear(pools: readonly string[], options?: CallLimits): Promise<void> {
     return this.#pages.clear(this.keyEncoder.prefixesOf([MAIN_POOL, ...pools.map(poolName)]), options);
   }
 

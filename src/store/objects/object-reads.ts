@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import {
   OBJECT_EXISTS_TIMEOUT_MS,
   OBJECT_PROBES_MAX_COUNT,
@@ -28,7 +29,7 @@ export interface WantedObjects {
   readonly keys: readonly string[];
   /** Lengths of the pages; undefined: any length. */
   readonly lengths?: readonly number[] | undefined;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
   /** Called with the indices of pages that are in the pool now; they stay there until its promise resolves. */
   readonly use: (indices: readonly number[]) => Promise<void>;
 }
@@ -94,7 +95,7 @@ export class ObjectReads {
   }
 
   /** Whether the store has each page; true only for pages whose headers this call has read. */
-  async exists(keys: readonly string[], signal?: AbortSignal): Promise<boolean[]> {
+  async exists(keys: readonly string[], signal?: CancelSignal): Promise<boolean[]> {
     const { search } = this.#own;
     const { clock } = this.#ground;
     const found = keys.map(() => false);
@@ -139,7 +140,7 @@ export class ObjectReads {
     this.#isClosed = true;
   }
 
-  #isOver(signal: AbortSignal | undefined): boolean {
+  #isOver(signal: CancelSignal | undefined): boolean {
     return this.#isClosed || signal?.aborted === true || this.#own.store.isReadingPaused;
   }
 
@@ -155,7 +156,7 @@ export class ObjectReads {
     });
   }
 
-  async #hasObject(key: string, checks: ClearChecks, signal: AbortSignal | undefined): Promise<boolean> {
+  async #hasObject(key: string, checks: ClearChecks, signal: CancelSignal | undefined): Promise<boolean> {
     const { store, search } = this.#own;
     const found = await store.readHeader(store.names.ofPage(key), signal);
     if (found.kind === 'failed') return false;
@@ -206,7 +207,7 @@ export class ObjectReads {
       readonly index: number;
       readonly length: number | undefined;
       readonly timeoutMs: number;
-      readonly signal: AbortSignal | undefined;
+      readonly signal: CancelSignal | undefined;
     },
     checks: ClearChecks,
   ): Promise<ReadObject | undefined> {

@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import { isExpired } from '../../base/expiry.js';
 import { OBJECT_ABSENT_MAX_KEYS, OBJECT_ABSENT_MS } from '../../base/limits.js';
 import { UNDATED_VERSION } from '../../directory/shard/known-clears.js';
@@ -83,7 +84,7 @@ export class ObjectSearch {
   }
 
   /** Begins the checks of one call. */
-  begin(signal: AbortSignal | undefined): ClearChecks {
+  begin(signal: CancelSignal | undefined): ClearChecks {
     return new ClearChecks(this.#store, signal);
   }
 }
@@ -91,10 +92,10 @@ export class ObjectSearch {
 /** Finds out for one call whether writers have cleared objects; asks once per writer, after the call has begun. */
 export class ClearChecks {
   readonly #store: ObjectStore;
-  readonly #signal: AbortSignal | undefined;
+  readonly #signal: CancelSignal | undefined;
   readonly #asked = new Map<string, Promise<Clearings | undefined>>();
 
-  constructor(store: ObjectStore, signal: AbortSignal | undefined) {
+  constructor(store: ObjectStore, signal: CancelSignal | undefined) {
     this.#store = store;
     this.#signal = signal;
   }

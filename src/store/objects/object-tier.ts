@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import { ObjectStoreError } from '../../base/errors.js';
 import { OBJECT_STALL_MS, OBJECT_WINDOW_MAX_PAGES } from '../../base/limits.js';
 import { OwnMarker } from '../../objects/clear-marker.js';
@@ -72,7 +73,7 @@ export class ObjectTier implements PageFollower {
   }
 
   /** Which of the pages the store has; see `ObjectReads.exists`. */
-  exists(keys: readonly string[], signal?: AbortSignal): Promise<boolean[]> {
+  exists(keys: readonly string[], signal?: CancelSignal): Promise<boolean[]> {
     return this.#reads.exists(keys, signal);
   }
 
@@ -89,7 +90,7 @@ export class ObjectTier implements PageFollower {
    * Replaces pages that every node of the cluster has dropped by deletion marks, so that nobody reads them and a write
    * in flight does not bring one back. True for each page that the store has confirmed.
    */
-  async delete(keys: readonly string[], version: number, signal?: AbortSignal): Promise<boolean[]> {
+  async delete(keys: readonly string[], version: number, signal?: CancelSignal): Promise<boolean[]> {
     const store = this.#store;
     const deleted = keys.map(() => false);
     let next = 0;

@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import { SparseLog } from '../../base/environment/sparse-log.js';
 import { Gone } from '../../base/gone.js';
 import type { LocatedPages } from '../../directory/messages/located-pages.js';
@@ -28,7 +29,7 @@ export interface MemoryReadsCall {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   readonly troubles: ReadTroubles;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
   /** Collects the reasons of misses, if the caller wants them. */
   readonly reasons?: Reasons<MissReason> | undefined;
 }

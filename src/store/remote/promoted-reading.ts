@@ -1,4 +1,4 @@
-import { pause, unlessAborted } from '../../base/concurrency/cancellation.js';
+import { type CancelSignal, pause, unlessAborted } from '../../base/concurrency/cancellation.js';
 import type { Clock } from '../../base/environment/clock.js';
 import {
   HOLD_REQUEST_MAX_KEYS,
@@ -31,7 +31,7 @@ export interface PromotedReadingParts {
   /** Whether the reader is closing or its call was aborted: unread pages are then misses. */
   readonly isEnded: () => boolean;
   /** Aborting ends waits for the owner at once; reads in progress are still awaited. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
   readonly clock: Clock;
 }
 

@@ -1,4 +1,4 @@
-import { unlessAborted } from '../../base/concurrency/cancellation.js';
+import { type CancelSignal, unlessAborted } from '../../base/concurrency/cancellation.js';
 import { within } from '../../base/environment/clock.js';
 import { isExpired } from '../../base/expiry.js';
 import { DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';
@@ -48,7 +48,7 @@ export interface RemoteRequest {
   readonly locationOf?: ((index: number) => DataLocation | undefined) | undefined;
   /** Receives progress; there is then only one round. */
   readonly round?: RoundProgress | undefined;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
   /** Collects the reasons of misses, if the caller wants them. */
   readonly reasons?: Reasons<MissReason> | undefined;
 }
@@ -142,7 +142,7 @@ export class RemoteReads {
   async #discardStale(
     keys: readonly string[],
     missed: readonly MissedRead[],
-    signal: AbortSignal | undefined,
+    signal: CancelSignal | undefined,
   ): Promise<void> {
     const gone = missed.filter((miss) => miss.location !== undefined && isKnownMissing(miss));
     if (gone.length === 0 || this.#isOver(signal)) return;
@@ -333,7 +333,7 @@ export class RemoteReads {
     return positions.length === rows.length ? known : known.pick(positions);
   }
 
-  #isOver(signal: AbortSignal | undefined): boolean {
+  #isOver(signal: CancelSignal | undefined): boolean {
     return this.#closed || signal?.aborted === true;
   }
 }

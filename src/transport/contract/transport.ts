@@ -1,3 +1,4 @@
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ArgumentError } from '../../base/errors.js';
 import { regionOf } from '../../memory/address-space.js';
@@ -106,7 +107,7 @@ export interface Transport {
    * no operation starts after the abort, but posted ones end as usual, because devices cannot cancel them. An abort
    * does not make a peer count as unreachable. The listener is removed from the signal.
    */
-  batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]>;
+  batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: CancelSignal): Promise<boolean[]>;
   /** The `host:port` to advertise. */
   localEndpoint(): string;
   /** Endpoints that peers can read from, by protocol. An RDMA transport also serves TCP. */

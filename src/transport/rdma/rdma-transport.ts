@@ -1,4 +1,5 @@
 import { assert } from '../../base/assert.js';
+import type { CancelSignal } from '../../base/concurrency/cancellation.js';
 import { within } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../../base/environment/network.js';
@@ -149,7 +150,7 @@ export class RdmaTransport implements Transport {
    * Reads. If a read is aborted, operations that the engine does not have yet end at once. The others end with their
    * completions or the engine's timeouts, because devices cannot cancel them.
    */
-  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
+  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: CancelSignal): Promise<boolean[]> {
     for (const [index, op] of ops.entries()) checkReadOp(op, index, PAGE_MAX_BYTES);
     if (this.#closing !== undefined || signal?.aborted === true) {
       this.#failedHere += ops.length;
@@ -244,7 +245,7 @@ export class RdmaTransport implements Transport {
     ops: readonly ReadOp[],
     indices: readonly number[],
     gone: Uint8Array | undefined,
-    signal: AbortSignal | undefined,
+    signal: CancelSignal | undefined,
   ): Promise<boolean[]> {
     const destinations = this.#destinations.use();
     try {

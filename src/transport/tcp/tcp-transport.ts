@@ -1,5 +1,5 @@
 import { assert } from '../../base/assert.js';
-import { onAbort } from '../../base/concurrency/cancellation.js';
+import { type CancelSignal, onAbort } from '../../base/concurrency/cancellation.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
@@ -112,7 +112,7 @@ export class TcpTransport implements Transport {
    * when the bytes arrive, or after READ_ABORT_GRACE_MS together with the connection; its other requests are then sent
    * again over another connection.
    */
-  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
+  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: CancelSignal): Promise<boolean[]> {
     const batch = new ReadBatch(ops.length, gone);
     const plans = planReads(ops, batch, this.#limits);
     this.#counters.failedOps += batch.finishedOps;
@@ -177,7 +177,7 @@ export class TcpTransport implements Transport {
     await this.#serving.close();
   }
 
-  #untilAborted(batch: ReadBatch, plans: readonly PeerPlan[], signal: AbortSignal): Promise<boolean[]> {
+  #untilAborted(batch: ReadBatch, plans: readonly PeerPlan[], signal: CancelSignal): Promise<boolean[]> {
     const stop = onAbort(signal, () => {
       for (const { endpoint } of plans) this.#peers.abort(tcpHostAndPort(endpoint) ?? endpoint, batch);
     });
