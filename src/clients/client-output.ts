@@ -1,7 +1,7 @@
 import type { Connection } from '../base/environment/network.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
 import type { ServedConnection } from '../net/served/served-connection.js';
-import { type AnswerBody, encodeHeader, type FrameHeader, type Status } from './wire/messages.js';
+import { type AnswerBody, encodeFrame, encodeHeader, type FrameHeader, type Status } from './wire/messages.js';
 
 /** Counts the memory of pages in one answer that is being built. */
 export interface AnswerPages {
@@ -80,13 +80,14 @@ export class ClientOutput {
   write({ type, requestId }: Pick<FrameHeader, 'type' | 'requestId'>, status: Status, body: AnswerBody): void {
     const socket = this.#socket;
     const pieces = body instanceof Uint8Array ? [body] : body;
-    const bodyBytes = pieces.reduce((sum, { length }) => sum + length, 0);
-    const header = encodeHeader({ bodyBytes, type, status, requestId, deadlineMs: 0 });
+    let bodyBytes = 0;
+    for (const { length } of pieces) bodyBytes += length;
+    const header = { bodyBytes, type, status, requestId, deadlineMs: 0 };
     if (bodyBytes <= CLIENT_SMALL_BODY_BYTES) {
-      socket.write(bodyBytes === 0 ? header : Buffer.concat([header, ...pieces]));
+      socket.write(encodeFrame(header, pieces));
     } else {
       socket.cork();
-      socket.write(header);
+      socket.write(encodeHeader(header));
       for (const piece of pieces) socket.write(piece);
       socket.uncork();
     }

@@ -436,6 +436,6 @@ export function helpOf(name: string): string {
  * Each lookup is counted once, because the other pools of a hybrid model are asked for the same pages.
  */
 export function countLookup(metrics: MetricsSink, asked: number, found: number): void {
-  metrics.count('meshcache_lookup_pages_total', found, { result: 'found' });
-  metrics.count('meshcache_lookup_pages_total', asked - found, { result: 'missing' });
+  if (found > 0) metrics.count('meshcache_lookup_pages_total', found, { result: 'found' });
+  if (asked > found) metrics.count('meshcache_lookup_pages_total', asked - found, { result: 'missing' });
 }

@@ -17,6 +17,8 @@ export class AbsentBudget {
 export class AbsentMemory {
   readonly #all: AbsentBudget;
   #usedBytes = 0;
+  /** Used for requests with a single range, which are the most frequent ones. */
+  readonly #onePair = new Float64Array(2);
 
   constructor(all: AbsentBudget) {
     this.#all = all;
@@ -28,11 +30,12 @@ export class AbsentMemory {
    */
   take(ranges: readonly LocalRange[]): void {
     if (ranges.length === 0) return;
-    const pairs = new Float64Array(2 * ranges.length);
-    ranges.forEach(({ addr, length }, i) => {
+    const pairs = ranges.length === 1 ? this.#onePair : new Float64Array(2 * ranges.length);
+    for (let i = 0; i < ranges.length; i++) {
+      const { addr, length } = ranges[i] as LocalRange;
       pairs[2 * i] = Number(addr);
       pairs[2 * i + 1] = length;
-    });
+    }
     const bytes = loadNative().addon?.memoryAbsent(pairs) ?? 0;
     if (bytes === 0) return;
     const restBytes = Math.min(

@@ -110,9 +110,9 @@ export class ClientRequests {
 
   /**
    * Executes a request. Resolves with the body of its answer when this node no longer touches the request's memory.
-   * Throws {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
+   * Throws or rejects with {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
    */
-  async run(type: RequestType, body: Buffer, wait: RequestWait): Promise<AnswerBody> {
+  run(type: RequestType, body: Buffer, wait: RequestWait): Promise<AnswerBody> {
     const { signal } = wait;
     switch (type) {
       case RequestType.exists:
@@ -146,8 +146,7 @@ export class ClientRequests {
       case RequestType.events:
         return this.#events.next(body, signal);
       case RequestType.unregion:
-        await this.#parts.regions.remove(decodeNumber(body));
-        return Buffer.alloc(0);
+        return this.#parts.regions.remove(decodeNumber(body)).then(() => Buffer.alloc(0));
       default:
         throw new RequestError(Status.badRequest, `a request of type ${type}`);
     }

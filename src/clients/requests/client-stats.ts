@@ -79,21 +79,23 @@ export class ClientCounts {
     this.#figures.lookups += asked;
     this.#figures.found += found;
     countLookup(this.#metrics, asked, found);
-    this.#metrics.count('meshcache_client_lookup_pages_total', found, { client, result: 'found' });
-    this.#metrics.count('meshcache_client_lookup_pages_total', asked - found, { client, result: 'missing' });
+    const missing = asked - found;
+    if (found > 0) this.#metrics.count('meshcache_client_lookup_pages_total', found, { client, result: 'found' });
+    if (missing > 0) this.#metrics.count('meshcache_client_lookup_pages_total', missing, { client, result: 'missing' });
   }
 
   /** Counts a read; `results` has one element for each page. */
   read(way: ClientWay, pages: readonly Sized[], results: readonly boolean[]): void {
     const { count: hits, bytes } = sumOf(pages, results);
+    const misses = results.length - hits;
     const client = this.#client;
     this.#figures.hits += hits;
-    this.#figures.misses += results.length - hits;
+    this.#figures.misses += misses;
     this.#figures.read_bytes += bytes;
     this.#bytesByWay[way] += bytes;
-    this.#metrics.count('meshcache_client_reads_total', hits, { client, result: 'hit' });
-    this.#metrics.count('meshcache_client_reads_total', results.length - hits, { client, result: 'miss' });
-    this.#metrics.count('meshcache_client_read_bytes_total', bytes, { client, way });
+    if (hits > 0) this.#metrics.count('meshcache_client_reads_total', hits, { client, result: 'hit' });
+    if (misses > 0) this.#metrics.count('meshcache_client_reads_total', misses, { client, result: 'miss' });
+    if (bytes > 0) this.#metrics.count('meshcache_client_read_bytes_total', bytes, { client, way });
   }
 
   written(way: ClientWay, pages: readonly Sized[], results: readonly boolean[]): void {

@@ -39,7 +39,8 @@ export function encodeInstant(instantMs: number): Buffer {
 
 /** Decodes the time at the start of the bytes, in milliseconds. */
 export function decodeInstant(bytes: Buffer): number {
-  return Number(bytes.readBigUInt64LE()) / 1000;
+  // Without a bigint, which each request would allocate. Exact up to 2^53 microseconds.
+  return (bytes.readUInt32LE(4) * 2 ** 32 + bytes.readUInt32LE()) / 1000;
 }
 
 /**

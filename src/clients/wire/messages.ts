@@ -116,12 +116,27 @@ export function decodeHeader(bytes: Buffer): FrameHeader {
 }
 
 export function encodeHeader({ bodyBytes, type, status, requestId, deadlineMs }: FrameHeader): Buffer {
-  const bytes = Buffer.allocUnsafe(FRAME_HEADER_BYTES);
+  return writeHeader({ bodyBytes, type, status, requestId, deadlineMs }, Buffer.allocUnsafe(FRAME_HEADER_BYTES));
+}
+
+/** Writes a header to the start of `bytes`, and returns them. */
+function writeHeader({ bodyBytes, type, status, requestId, deadlineMs }: FrameHeader, bytes: Buffer): Buffer {
   bytes.writeUInt32LE(bodyBytes, 0);
   bytes.writeUInt16LE(type, 4);
   bytes.writeUInt16LE(status, 6);
   bytes.writeUInt32LE(requestId, 8);
   bytes.writeUInt32LE(deadlineMs, 12);
+  return bytes;
+}
+
+/** Encodes a frame with a small body, as one piece. */
+export function encodeFrame(header: FrameHeader, pieces: readonly Uint8Array[]): Buffer {
+  const bytes = writeHeader(header, Buffer.allocUnsafe(FRAME_HEADER_BYTES + header.bodyBytes));
+  let at = FRAME_HEADER_BYTES;
+  for (const piece of pieces) {
+    bytes.set(piece, at);
+    at += piece.length;
+  }
   return bytes;
 }
 
