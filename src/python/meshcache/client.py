@@ -827,7 +827,8 @@ class Client:
     ) -> tuple[int, list[bool]]:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
-        suffixes = checked_keys(suffixes, "suffixes")
+        if suffixes != ():
+            suffixes = checked_keys(suffixes, "suffixes")
         if len(suffixes) > protocol.MAX_SUFFIXES:
             raise ValueError(f"{len(suffixes)} suffixes are too many: at most {protocol.MAX_SUFFIXES} are allowed")
         attachment = self._attachment()
@@ -837,7 +838,8 @@ class Client:
             prefix, flags, is_told = self._requests.exists(attachment, keys, pool, suffixes, per_key, deadline, counts)
         if counts:
             self._counters.add_lookup(len(keys), prefix, is_told=is_told)
-            self._tell_lookups(attachment)
+            if self._counters.has_untold:
+                self._tell_lookups(attachment)
         return prefix, flags
 
     def _tell_lookups(self, attachment: Attachment | None) -> None:

@@ -64,9 +64,14 @@ class Counters:
         with self._lock:
             self._untold = (self._untold[0] + asked, self._untold[1] + found)
 
+    @property
+    def has_untold(self) -> bool:
+        """Whether there are lookups that must still be reported to the node."""
+        return self._untold != (0, 0)
+
     def take_untold(self) -> tuple[int, int]:
         """Takes the lookups that the node has not counted. The caller reports them to it."""
-        if self._untold == (0, 0):
+        if not self.has_untold:
             return 0, 0
         with self._lock:
             untold, self._untold = self._untold, (0, 0)

@@ -61,18 +61,21 @@ class StagedPages:
 
             def done(slot: Slot, room: int, indices: list[int], answered: Call) -> None:
                 places = self._places(answered, len(indices), room)
-                longest = max((length for _, length in places), default=0)
-                if longest > 0:
-                    page_bytes[told.pool] = slices.guess = min(longest, self._staging.length)
+                longest = 0
                 again: list[tuple[int, int]] = []
                 for index, (at, length) in zip(indices, places):
+                    if length > longest:
+                        longest = length
                     if at < protocol.ASK_AGAIN:
                         take(index, self._staging.address + slot.offset + at, length)
                     elif at == protocol.ASK_AGAIN and length > self._staging.length:
                         too_long.append(index)
                     elif at == protocol.ASK_AGAIN:
                         again.append((index, length))
-                slices.ask_again([index for index, _ in again], [length for _, length in again])
+                if longest > 0:
+                    page_bytes[told.pool] = slices.guess = min(longest, self._staging.length)
+                if again:
+                    slices.ask_again([index for index, _ in again], [length for _, length in again])
 
             while True:
                 if slices.is_guessing or slices.is_empty:
@@ -119,9 +122,9 @@ class StagedPages:
                 address += sizes[index]
 
         with _StagedCall(self._attachment, self._staging, self._counters, deadline) as call:
-            while True:
+            while not slices.is_empty:
                 indices, size = slices.next(limits)
-                slot = call.allocate(size) if indices else None
+                slot = call.allocate(size)
                 if slot is None:
                     break
                 flat: list[int] = []

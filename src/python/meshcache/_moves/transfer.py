@@ -197,6 +197,8 @@ class Transfer:
         sizes = [sum(length for _, length in page) for page in pages]
         staging = self._link.staging(attachment, deadline)
         longest = 0 if staging is None else min(staging.length, attachment.hello.max_page_bytes)
+        if sizes and 0 < min(sizes) and max(sizes) <= longest:
+            return self._move_by("staged", attachment, type_, keys, pages, sizes, told, deadline)
         ways: dict[str, list[int]] = {"staged": [], "bytes": []}
         for index, size in enumerate(sizes):
             ways["staged" if 0 < size <= longest else "bytes"].append(index)
@@ -205,17 +207,34 @@ class Transfer:
             if not indices:
                 continue
             some_keys, some = [keys[index] for index in indices], [pages[index] for index in indices]
-            if way == "staged" and staging is not None:
-                staged = StagedPages(attachment, staging, self._requests, self._counters)
-                move = staged.read if type_ == protocol.GET else staged.write
-            else:
-                on_socket = SocketPages(attachment, self._requests)
-                move = on_socket.read if type_ == protocol.GET else on_socket.write
-            flags = move(some_keys, some, told, deadline)
+            some_sizes = [sizes[index] for index in indices]
+            flags = self._move_by(way, attachment, type_, some_keys, some, some_sizes, told, deadline)
             for index, flag in zip(indices, flags):
                 results[index] = flag
-            self._count(type_, way, flags, [sizes[index] for index in indices])
         return results
+
+    def _move_by(
+        self,
+        way: str,
+        attachment: Attachment,
+        type_: int,
+        keys: Sequence[str],
+        pages: Sequence[Sequence[Span]],
+        sizes: Sequence[int],
+        told: Told,
+        deadline: float,
+    ) -> list[bool]:
+        """Moves pages in one way: "staged" or "bytes"."""
+        staging = attachment.staging
+        if way == "staged" and staging is not None:
+            staged = StagedPages(attachment, staging, self._requests, self._counters)
+            move = staged.read if type_ == protocol.GET else staged.write
+        else:
+            on_socket = SocketPages(attachment, self._requests)
+            move = on_socket.read if type_ == protocol.GET else on_socket.write
+        flags = move(keys, pages, told, deadline)
+        self._count(type_, way, flags, sizes)
+        return flags
 
     def _count_fetched(self, way: str, pages: Sequence[bytes | None], asked: int) -> None:
         sizes = [len(page) for page in pages if page is not None]
