@@ -12,10 +12,7 @@ const TICK_MS = 250;
 const ENDED_AT_ONCE_MAX_COUNT = 4096;
 
 export interface PagePinsParts {
-  readonly pool: Pick<
-    PublishedPool,
-    'capacity' | 'longestBytes' | 'longestBytesOf' | 'peekBatch' | 'lease' | 'unlease'
-  >;
+  readonly pool: Pick<PublishedPool, 'capacity' | 'longestBytes' | 'longestBytesOf' | 'peekLive' | 'lease' | 'unlease'>;
   /** Bytes of a segment of the pool's memory; no page crosses a segment's end. */
   readonly segmentBytes: number;
   /**
@@ -150,12 +147,12 @@ export class PagePins {
     const isOpen = !this.#isClosed && !holder.hasEnded;
     const wanted = [...new Set(keys)];
     const { pool } = this.#parts;
-    const found = isOpen ? pool.peekBatch(wanted) : [];
+    // Pages that programs do not find until an owner has confirmed them make way for others, or go if none does.
+    const found = isOpen ? pool.peekLive(wanted) : [];
     const here: [key: string, page: PublishedPage][] = [];
     for (const [i, key] of wanted.entries()) {
       const page = found[i] ?? null;
-      // Pages in the state `earlier` are invisible to programs until they are confirmed, and make way for others.
-      if (page !== null && page.state !== 'earlier') here.push([key, page]);
+      if (page !== null) here.push([key, page]);
       outcomes.set(key, isOpen ? 'absent' : 'refused');
     }
     const admitted = this.#admitted(holder, here);
