@@ -1,12 +1,12 @@
 /**
- * The module's exports. It imports nothing, and has no state except its heap: rings and pools are addresses that the
- * caller frees with `ringFree` and `poolFree`.
+ * The module's exports. It imports nothing, and has no state except its heap: rings, pools and maps are addresses that
+ * the caller frees with `ringFree`, `poolFree` and `mapFree`.
  *
  * A batch of keys is `count` keys, one after the other from `keys` on, with their lengths in bytes as u32 from
  * `lengths` on. Pools and rings take hashes of keys instead of keys, so that a key is hashed once for all calls:
  *
  *     digests    2 x u64 a key: XXH3-128, low word and high word     `digestKeys`, for pools
- *     positions  u64 a key: where it stands on every ring            `placeKeys`, for rings
+ *     positions  u64 a key: where it stands on every ring            `placeKeys`, for rings and maps
  *
  * Addresses and output areas come from `allocate`, 16-byte aligned. Sizes and
  * offsets cross as f64 (whole, below 2^53). The caller checks arguments; broken invariants trap.
@@ -14,6 +14,7 @@
 import './abort';
 import { give } from './giving';
 import { digestHigh, digestLow, xxh3, xxh64 } from './hash';
+import { PAGE_MAP_NODES, PageMap } from './page-map';
 import { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD } from './policy/policy';
 import { Pool } from './pool';
 import { NONE } from './records';
@@ -21,14 +22,14 @@ import { keyPosition, Ring } from './ring';
 import { HIGH, LIVE, LOW, NORMAL, slotBytes, slotOffset, slotStamp, slotStatus } from './slot';
 import { TENANTS_MAX } from './tenants';
 import { verifyPool } from './verify';
-import { warm, warmLeaving } from './warming';
+import { warm, warmLeaving, warmMap } from './warming';
 
 /** Compared with `src/core/binding/exports.ts` at load: raised whenever the meaning of an export changes. */
-export const CORE_VERSION: i32 = 6;
+export const CORE_VERSION: i32 = 7;
 export const NO_INDEX: i32 = <i32>NONE;
 export const STATS_COUNT: i32 = 10;
 export const TENANT_STATS_COUNT: i32 = 5;
-export { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD, TENANTS_MAX };
+export { PAGE_MAP_NODES, POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD, TENANTS_MAX };
 export { NORMAL as PRIORITY_NORMAL, LOW as PRIORITY_LOW, HIGH as PRIORITY_HIGH };
 
 export function allocate(bytes: usize): usize {
@@ -411,6 +412,55 @@ export function poolVerify(pool: Pool): i32 {
 
 export function poolFree(pool: Pool): void {
   pool.dispose();
+}
+
+export function mapNew(): PageMap {
+  return new PageMap();
+}
+
+/** Sets the rank of a node, 0 to 255; of several nodes that have a page, the lowest is found, and 255 never. */
+export function mapSetRank(map: PageMap, node: u32, rank: u32): void {
+  map.setRank(node, rank);
+}
+
+/** Takes marks of a node, see `page-map.ts`; returns the number of those that were news. */
+export function mapNoteBatch(map: PageMap, marks: usize, count: u32, node: u32): u32 {
+  let news: u32 = 0;
+  for (const end = marks + (<usize>count << 3); marks < end; marks += 8) {
+    if (map.note(load<u64>(marks), node)) news++;
+  }
+  return news;
+}
+
+/** Forgets what a node has in one of the 256 parts; returns the number of pages. */
+export function mapRemoveNode(map: PageMap, node: u32, part: u32): u32 {
+  return map.removeNode(node, part);
+}
+
+/** Writes a u16 for each position: the result of `nodeOf`. */
+export function mapNodesBatch(map: PageMap, positions: usize, count: u32, out: usize): void {
+  warmMap(map, positions, count);
+  for (const end = positions + (<usize>count << 3); positions < end; positions += 8) {
+    store<u16>(out, <u16>map.nodeOf(load<u64>(positions)));
+    out += 2;
+  }
+}
+
+export function mapEntries(map: PageMap): u32 {
+  return map.count;
+}
+
+/** Bytes that the entries take. */
+export function mapBytes(map: PageMap): f64 {
+  return <f64>map.bytes;
+}
+
+export function mapIsConsistent(map: PageMap): bool {
+  return map.isConsistent();
+}
+
+export function mapFree(map: PageMap): void {
+  map.dispose();
 }
 
 /** Slot of the page with digest `i`, or NONE. */

@@ -19,6 +19,8 @@ export const CALL_MAX_KEYS = 1 << 20;
 export const QUARANTINE_POOL_FRACTION = 1 / 16;
 /** Tenants of a pool, tenant 0 included: a page has one byte for the number of its tenant. */
 export const POOL_TENANTS_MAX_COUNT = 256;
+/** Nodes that a map of pages can tell apart. */
+export const PAGE_MAP_MAX_NODES = 2047;
 /** Points of one hash ring: nodes times vnodes. */
 export const RING_MAX_POINTS = 2 ** 24;
 /** Points of each node on the ring, unless the configuration says otherwise. */

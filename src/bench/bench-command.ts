@@ -9,6 +9,7 @@ import type { Benchmark, BenchReport } from './measuring/report.js';
 const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   tcp: async () => (await import('./tcp.js')).tcpBench,
   ring: async () => (await import('./ring.js')).ringBench,
+  map: async () => (await import('./map.js')).mapBench,
   pool: async () => (await import('./pool.js')).poolBench,
   directory: async () => (await import('./directory.js')).directoryBench,
   rdma: async () => (await import('./rdma.js')).rdmaBench,

@@ -8,6 +8,7 @@ import { collect, runCli, startCli, until } from '../_support/cli/run-cli.js';
 for (const what of [
   'memory',
   'ring',
+  'map',
   'pool',
   'directory',
   'tcp',

@@ -3,11 +3,14 @@ import { Core, loadCore, MeshCacheError } from '../../src/core/index.js';
 import { BINARIES, readBinary } from '../_support/core/binaries.js';
 
 const EXPORTS = [
-  'CORE_VERSION NO_INDEX POLICY_LRU POLICY_S3FIFO POLICY_YIELD PRIORITY_HIGH PRIORITY_LOW PRIORITY_NORMAL',
-  'STATS_COUNT TENANTS_MAX TENANT_STATS_COUNT allocate digestBatch digestKeys hashBatch memory placeKeys poolAddTenant poolClear poolCount poolEvictNext',
-  'poolEvictOverMax poolEvicted poolExpectBatch poolFree poolGiveBatch poolHasBatch poolLookupBatch poolNew poolOrder poolPinBatch',
-  'poolPublishBatch poolRemoveBatch poolRenewBatch poolRestoreBatch poolSetKeepsHeads poolSetPriorityBatch poolSetQuarantine poolStats poolTenantStats',
-  'poolTouchBatch poolUnpinBatch poolVerify release ringFree ringNew ringOwner ringOwnersBatch ringSetNodes ringSetZones',
+  'CORE_VERSION NO_INDEX PAGE_MAP_NODES POLICY_LRU POLICY_S3FIFO POLICY_YIELD PRIORITY_HIGH PRIORITY_LOW',
+  'PRIORITY_NORMAL STATS_COUNT TENANTS_MAX TENANT_STATS_COUNT allocate digestBatch digestKeys hashBatch',
+  'mapBytes mapEntries mapFree mapIsConsistent mapNew mapNodesBatch mapNoteBatch mapRemoveNode',
+  'mapSetRank memory placeKeys poolAddTenant poolClear poolCount poolEvictNext poolEvictOverMax poolEvicted',
+  'poolExpectBatch poolFree poolGiveBatch poolHasBatch poolLookupBatch poolNew poolOrder poolPinBatch',
+  'poolPublishBatch poolRemoveBatch poolRenewBatch poolRestoreBatch poolSetKeepsHeads poolSetPriorityBatch',
+  'poolSetQuarantine poolStats poolTenantStats poolTouchBatch poolUnpinBatch poolVerify release ringFree',
+  'ringNew ringOwner ringOwnersBatch ringSetNodes ringSetZones',
 ].join(' ');
 
 for (const name of BINARIES) {

@@ -11,7 +11,7 @@ import { deadLinks } from '../_support/docs/markdown.js';
 import { createUser, type User } from '../_support/package/packed.js';
 
 const PACKED_MAX_BYTES = 2 * 1024 * 1024;
-const CORE_MAX_BYTES = 124_000;
+const CORE_MAX_BYTES = 127_000;
 
 const run = promisify(execFile);
 
@@ -131,7 +131,7 @@ test('package: its programs are the command and the processes that it starts', (
   t.deepEqual(found, [...entries, 'bench-peer', 'cli', 'cluster-agent', 'file-thread', 'tcp-serving-worker'].sort());
 });
 
-test('package: the core is below 124 kB with its module, and loads nothing else', (t) => {
+test('package: the core is below 127 kB with its module, and loads nothing else', (t) => {
   const paths = [...closure(join(root, 'build/dist/core.js')), join(root, 'build/wasm/meshcache.wasm')];
   const bytes = paths.reduce((sum, path) => sum + readFileSync(path).length, 0);
   t.true(bytes < CORE_MAX_BYTES, `${bytes} bytes`);

@@ -25,6 +25,7 @@ const MEASURED_MIN_MS = 200;
 /** Settings of the cluster of each reader, by the reader's name. */
 const CONFIGS = {
   batchGetV1: { location_reuse_ms: 0 },
+  'batchGetV1, no map': { location_reuse_ms: 0, cluster_map: 0 },
   'batchGetV1, secret': { location_reuse_ms: 0, cluster_secret: 'the secret of the benchmark' },
   'batchGetV1, again': { location_reuse_ms: 10_000 },
 };

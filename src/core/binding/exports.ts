@@ -1,4 +1,4 @@
-import { POOL_TENANTS_MAX_COUNT } from '../../base/core-limits.js';
+import { PAGE_MAP_MAX_NODES, POOL_TENANTS_MAX_COUNT } from '../../base/core-limits.js';
 import { MeshCacheError } from '../../base/errors.js';
 import type { EvictionPolicy } from '../../base/settings/eviction-policy.js';
 import { PRIORITY_NUMBERS } from './page-priority.js';
@@ -14,6 +14,7 @@ export interface CoreExports {
   readonly STATS_COUNT: WebAssembly.Global;
   readonly TENANT_STATS_COUNT: WebAssembly.Global;
   readonly TENANTS_MAX: WebAssembly.Global;
+  readonly PAGE_MAP_NODES: WebAssembly.Global;
   readonly POLICY_LRU: WebAssembly.Global;
   readonly POLICY_S3FIFO: WebAssembly.Global;
   readonly POLICY_YIELD: WebAssembly.Global;
@@ -26,6 +27,15 @@ export interface CoreExports {
   digestBatch(keys: number, lengths: number, count: number, out: number): void;
   digestKeys(keys: number, lengths: number, count: number, out: number): void;
   placeKeys(keys: number, lengths: number, count: number, out: number): void;
+  mapNew(): number;
+  mapSetRank(map: number, node: number, rank: number): void;
+  mapNoteBatch(map: number, marks: number, count: number, node: number): number;
+  mapRemoveNode(map: number, node: number, part: number): number;
+  mapNodesBatch(map: number, positions: number, count: number, out: number): void;
+  mapEntries(map: number): number;
+  mapBytes(map: number): number;
+  mapIsConsistent(map: number): number;
+  mapFree(map: number): void;
   ringNew(vnodes: number): number;
   ringSetNodes(ring: number, ids: number, lengths: number, count: number): void;
   ringSetZones(ring: number, zoneOf: number, zones: number): void;
@@ -100,11 +110,12 @@ export const STATS_COUNT = 10;
 export const TENANT_STATS_COUNT = 5;
 
 const CONSTANTS = {
-  CORE_VERSION: 6,
+  CORE_VERSION: 7,
   NO_INDEX: -1,
   STATS_COUNT,
   TENANT_STATS_COUNT,
   TENANTS_MAX: POOL_TENANTS_MAX_COUNT,
+  PAGE_MAP_NODES: PAGE_MAP_MAX_NODES,
   POLICY_LRU: POLICY_NUMBERS.lru,
   POLICY_S3FIFO: POLICY_NUMBERS.s3fifo,
   POLICY_YIELD: POLICY_NUMBERS.yield,

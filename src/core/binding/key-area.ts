@@ -102,6 +102,11 @@ export class KeyArea {
     }
   }
 
+  /** Writes positions that are known, two words each, with room for `resultBytes` for each. */
+  writeWords(positions: Uint32Array, resultBytes: number): void {
+    this.writeHashes(positions, POSITION_WORDS, resultBytes);
+  }
+
   /** Writes the beginning of each of `count` partitions. */
   writeEveryPartition(count: number, resultBytes: number): void {
     const words = new Uint32Array(count * POSITION_WORDS);
