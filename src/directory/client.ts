@@ -9,7 +9,7 @@ import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
 import type { Distances } from '../net/distance.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
-import { Lookups } from './lookups.js';
+import { type ExistsOptions, type FindOptions, Lookups, type ProbablePages } from './lookups.js';
 import type { LocatedPages } from './messages/located-pages.js';
 import { LocationColumns } from './messages/location-columns.js';
 import type { NoteColumns } from './messages/note-columns.js';
@@ -66,6 +66,8 @@ export interface DirectoryClientOptions {
    * far.
    */
   readonly distances?: () => Distances;
+  /** @internal Which nodes probably have pages: these are asked before the owners. Default: not known. */
+  readonly map?: ProbablePages | undefined;
 }
 
 /**
@@ -138,6 +140,7 @@ export class DirectoryClient {
       channels: this.#channels,
       ownNode: options.localShard && options.nodeId,
       distances: options.distances ?? (() => undefined),
+      map: options.map,
       timeoutMs: options.timeoutMs,
       clock: env.clock,
       metrics: env.metrics,
@@ -313,16 +316,16 @@ export class DirectoryClient {
    * Hands out what {@link get} would return, as each owner answers: the location of each key once, or never if none is
    * known. Locations on `avoided` nodes, at most DIRECTORY_AVOIDED_MAX_COUNT, come only if there are no others.
    */
-  find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
-    return this.#lookups.find(keys, onFound, avoided);
+  find(keys: Keys, onFound: (found: LocatedPages) => void, options?: FindOptions): Promise<void> {
+    return this.#lookups.find(keys, onFound, options);
   }
 
   /**
    * Returns for each key whether a live location is known on a node that is not avoided; false also if its owners do
    * not answer.
    */
-  exists(keys: Keys, avoided: readonly string[] = []): Promise<boolean[]> {
-    return this.#lookups.exists(keys, avoided);
+  exists(keys: Keys, options?: ExistsOptions): Promise<boolean[]> {
+    return this.#lookups.exists(keys, options);
   }
 
   /**

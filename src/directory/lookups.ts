@@ -10,7 +10,7 @@ import { countAsked, countLookups } from './owners/directory-metrics.js';
 import { checkKeys, eachSlice } from './owners/key-lists.js';
 import type { KnownRings } from './owners/known-rings.js';
 import type { OwnerChannels } from './owners/owner-channels.js';
-import { OwnerSearch, ownersToAsk } from './owners/owner-search.js';
+import { type AskOwner, OwnerSearch, ownersToAsk, type ProbableHolders } from './owners/owner-search.js';
 import { batchOf, ownersOf } from './owners/owners.js';
 
 export interface LookupsParts {
@@ -21,11 +21,55 @@ export interface LookupsParts {
   readonly ownNode: string | undefined;
   /** How far owners are from this node. */
   readonly distances: () => Distances;
+  /** Which nodes probably have pages; undefined: not known. */
+  readonly map: ProbablePages | undefined;
   /** Deadline of one request in milliseconds; undefined: RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs: number | undefined;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
+
+/** How pages are looked up. */
+export interface FindOptions {
+  /** Nodes whose pages are named only if there are no others. */
+  readonly avoided?: readonly string[];
+  /** Bytes of small pages that may come with their locations, from each node that is asked. Default: 0. */
+  readonly room?: number;
+}
+
+/** How it is found out whether pages exist. */
+export interface ExistsOptions {
+  /** Nodes whose pages do not count. */
+  readonly avoided?: readonly string[];
+  /** How old the answer may be, in milliseconds. Default: 0, as it is now. */
+  readonly maxAgeMs?: number | undefined;
+}
+
+/** What a map says of a page. */
+export const ABSENT = 0;
+export const PRESENT = 1;
+export const UNSURE = 2;
+
+/** A map of which nodes probably have which pages. */
+export interface ProbablePages {
+  /** For each key a node that probably has its page, and can say where; empty: none is known. */
+  holdersOf(keys: Keys): ProbableHolders;
+  /**
+   * For each key whether a node has the page, as of at most `maxAgeMs` ago: ABSENT, PRESENT, or UNSURE if only `avoided`
+   * nodes are known to have it. Undefined: the map does not say how it was then.
+   */
+  presence(keys: Keys, maxAgeMs: number, avoided: readonly string[]): Uint8Array | undefined;
+}
+
+/** Keys to ask a node about, their indices among all keys, and whether it is asked for its own pages only. */
+interface AskedKeys {
+  readonly keys: Keys;
+  readonly indices: readonly number[];
+  readonly isOwn: boolean;
+}
+
+/** Asks a node about keys; returns the indices of those that it knows nothing of. See {@link OwnerSearch}. */
+type AskBatch = (nodeId: string, asked: AskedKeys) => Promise<readonly number[]>;
 
 /** Asks the owners of keys where their pages are. An owner that does not answer counts as one that knows nothing. */
 export class Lookups {
@@ -50,9 +94,13 @@ export class Lookups {
    * location is found. Locations on `avoided` nodes come only if no other node has the page. Owners are told of the
    * first DIRECTORY_AVOIDED_MAX_COUNT of these nodes; the others are filtered here.
    */
-  async find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
+  async find(
+    keys: Keys,
+    onFound: (found: LocatedPages) => void,
+    { avoided = [], room = 0 }: FindOptions = {},
+  ): Promise<void> {
     const lastResort = new Map<number, DataLocation>();
-    let foundCount = await this.#findBut(avoided, keys, onFound, lastResort);
+    let foundCount = await this.#findBut({ avoided, room }, keys, onFound, lastResort);
     foundCount += lastResort.size;
     if (lastResort.size > 0) onFound(LocatedPages.of([...lastResort]));
     countLookups(this.#parts.metrics, stringsOf(keys).length, foundCount);
@@ -63,15 +111,20 @@ export class Lookups {
    * locations to `lastResort`.
    */
   async #findBut(
-    avoided: readonly string[],
+    { avoided, room }: Required<FindOptions>,
     keys: Keys,
     onFound: (found: LocatedPages) => void,
     lastResort: Map<number, DataLocation>,
   ): Promise<number> {
     let foundCount = 0;
     const told = avoided.slice(0, DIRECTORY_AVOIDED_MAX_COUNT);
-    await this.#ask(keys, async (ownerId, asked, request) => {
-      const answer = await this.#parts.channels.to(ownerId).get({ keys: asked, avoided: told });
+    const holdersOf = (batch: Keys): ProbableHolders => {
+      const holders = this.#parts.map?.holdersOf(batch) ?? [];
+      if (avoided.length === 0) return holders;
+      return holders.map((id) => (id === undefined || avoided.includes(id) ? undefined : id));
+    };
+    const ask: AskBatch = async (nodeId, { keys: asked, indices: request, isOwn }) => {
+      const answer = await this.#parts.channels.to(nodeId).get({ keys: asked, avoided: told, room, isOwn });
       if (answer === undefined) return request;
       const { columns, from } = answer;
       const indices: number[] = [];
@@ -96,7 +149,8 @@ export class Lookups {
       foundCount += rows.length;
       onFound(new LocatedPages(indices, rows, columns));
       return missing;
-    });
+    };
+    await this.#ask(keys, ask, holdersOf);
     return foundCount;
   }
 
@@ -104,17 +158,36 @@ export class Lookups {
    * Returns for each key whether a live location is known on a node that is not avoided; false also if its owners do
    * not answer.
    */
-  async exists(keys: Keys, avoided: readonly string[] = []): Promise<boolean[]> {
+  async exists(keys: Keys, { avoided = [], maxAgeMs = 0 }: ExistsOptions = {}): Promise<boolean[]> {
+    const presence = maxAgeMs > 0 ? this.#parts.map?.presence(keys, maxAgeMs, avoided) : undefined;
+    const results =
+      presence === undefined
+        ? new Array<boolean>(stringsOf(keys).length).fill(false)
+        : Array.from(presence, (answer) => answer === PRESENT);
+    const unsure: number[] = [];
+    for (let i = 0; i < results.length; i++) if (presence === undefined || presence[i] === UNSURE) unsure.push(i);
+    if (unsure.length > 0) {
+      const found = await this.#existsNow(pickKeys(keys, unsure), avoided);
+      for (const [j, i] of unsure.entries()) results[i] = found[j] === true;
+    }
+    countLookups(
+      this.#parts.metrics,
+      results.length,
+      results.reduce((count, isFound) => count + Number(isFound), 0),
+    );
+    return results;
+  }
+
+  async #existsNow(keys: Keys, avoided: readonly string[]): Promise<boolean[]> {
     const results = new Array<boolean>(stringsOf(keys).length).fill(false);
     if (avoided.length > 0) {
       const note = ({ indices }: LocatedPages): void => {
         for (const i of indices) results[i] = true;
       };
-      const count = await this.#findBut(avoided, keys, note, new Map());
-      countLookups(this.#parts.metrics, results.length, count);
+      await this.#findBut({ avoided, room: 0 }, keys, note, new Map());
       return results;
     }
-    await this.#ask(keys, async (ownerId, asked, request) => {
+    await this.#ask(keys, async (ownerId, { keys: asked, indices: request }) => {
       const found = await this.#parts.channels.to(ownerId).exists(asked);
       if (found === undefined) return request;
       return request.filter((i, j) => {
@@ -122,8 +195,6 @@ export class Lookups {
         return !results[i];
       });
     });
-    const foundCount = results.reduce((count, isFound) => count + Number(isFound), 0);
-    countLookups(this.#parts.metrics, results.length, foundCount);
     return results;
   }
 
@@ -147,28 +218,22 @@ export class Lookups {
 
   /**
    * Searches slice by slice, see {@link OwnerSearch}. `ask` gets keys and their indices among all keys, and returns the
-   * indices of those that the owner knows nothing of.
+   * indices of those that the owner knows nothing of. `holdersOf`: nodes that are asked before the owners.
    */
-  async #ask(
-    keys: Keys,
-    ask: (ownerId: string, asked: Keys, indices: readonly number[]) => Promise<readonly number[]>,
-  ): Promise<void> {
+  async #ask(keys: Keys, ask: AskBatch, holdersOf: (keys: Keys) => ProbableHolders = () => []): Promise<void> {
     checkKeys(stringsOf(keys));
     await eachSlice(keys, this.#parts.clock, (slice, start) => {
       const batch = batchOf(slice);
       const farOf = this.#parts.distances();
-      const askOne = async (ownerId: string, request: readonly number[]): Promise<readonly number[]> => {
-        if (farOf !== undefined) countAsked(this.#parts.metrics, DISTANCES[farOf(ownerId)], request.length);
-        const asked = pickKeys(batch, request);
-        if (start === 0) return ask(ownerId, asked, request);
-        const missing = await ask(
-          ownerId,
-          asked,
-          request.map((i) => start + i),
-        );
+      const askOne: AskOwner = async (nodeId, request, isOwn) => {
+        if (farOf !== undefined) countAsked(this.#parts.metrics, DISTANCES[farOf(nodeId)], request.length);
+        const picked = pickKeys(batch, request);
+        if (start === 0) return ask(nodeId, { keys: picked, indices: request, isOwn });
+        const missing = await ask(nodeId, { keys: picked, indices: request.map((i) => start + i), isOwn });
         return missing.map((i) => i - start);
       };
-      return new OwnerSearch(this.#parts, batch, this.#distances(), askOne).run();
+      const order = { distances: this.#distances(), holders: holdersOf(batch) };
+      return new OwnerSearch(this.#parts, batch, order, askOne).run();
     });
   }
 }

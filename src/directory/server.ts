@@ -1,7 +1,8 @@
 import { ProtocolError } from '../base/errors.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
 import type { RpcServer } from '../rpc/server.js';
-import { isNodeId, isWholeNumber } from './messages/location-columns.js';
+import { inlineFields, type PageBytesAt } from './messages/inline-pages.js';
+import { isNodeId, isWholeNumber, LocationColumns } from './messages/location-columns.js';
 import { NoteColumns } from './messages/note-columns.js';
 import {
   asFields,
@@ -24,10 +25,18 @@ export interface DirectoryServerOptions {
   readonly displacedTold?: (keys: readonly string[]) => Promise<void>;
 }
 
+/** The pages of this node. */
+export interface OwnPages {
+  /** Locations of pages that the node may name without the owners of their keys; see `OwnLocations.findSure`. */
+  sureLocationsOf(keys: readonly string[]): LocationColumns;
+  readonly bytesAt: PageBytesAt;
+}
+
 /** Answers the directory's calls from one shard. A malformed request is refused as a whole, and counted. */
 export class DirectoryServer {
   readonly #shard: DirectoryShard;
   readonly #displacedTold: (keys: readonly string[]) => Promise<void>;
+  #own: OwnPages | undefined;
 
   /** Creates a server. Default shard: a new one that treats every node as live. */
   constructor({ shard = new DirectoryShard(), displacedTold = async () => {} }: DirectoryServerOptions = {}) {
@@ -46,6 +55,11 @@ export class DirectoryServer {
     rpc.handle(DirectoryMethod.note, (params) => this.#note(asFields(params)));
   }
 
+  /** Answers lookups for the node's own pages from these. */
+  answerFrom(own: OwnPages): void {
+    this.#own = own;
+  }
+
   async #put(fields: Fields): Promise<unknown> {
     const keys = readKeys(fields, true);
     const locations = readLocations(fields, keys.length);
@@ -57,7 +71,21 @@ export class DirectoryServer {
   #get(fields: Fields): unknown {
     const asker = fields.asker ?? '';
     if (typeof asker !== 'string') throw new ProtocolError('asker: not text');
-    return locationFields(this.#shard.get(readKeys(fields, false), asker, readAvoided(fields)));
+    const keys = readKeys(fields, false);
+    const found = fields.own === true ? this.#ownLocations(keys) : this.#shard.get(keys, asker, readAvoided(fields));
+    return { ...locationFields(found), ...this.#inlineFields(keys, found, fields) };
+  }
+
+  /** Pages of this node that are sent with their locations. */
+  #inlineFields(keys: readonly string[], found: LocationColumns, { room }: Fields): Fields {
+    if (room === undefined || this.#own === undefined) return {};
+    if (!isWholeNumber(room)) throw new ProtocolError('room: not a whole number up to 2^53');
+    const { bytesAt } = this.#own;
+    return inlineFields(keys, found, { room, bytesAt });
+  }
+
+  #ownLocations(keys: readonly string[]): LocationColumns {
+    return this.#own?.sureLocationsOf(keys) ?? new LocationColumns(keys.length);
   }
 
   #exists(fields: Fields): unknown {

@@ -198,8 +198,8 @@ export class PageStore {
   }
 
   /**
-   * Whether this node has each page, or the directory lists it on a node that can be reached; after an abort, whether
-   * this node has it. Does not count as a use.
+   * Whether this node has each page, or the directory lists it on a node that can be reached, as of at most
+   * `exists_max_age_ms` ago; after an abort, whether this node has it. Does not count as a use.
    */
   async exists(keys: Keys, options: CallLimits = {}): Promise<boolean[]> {
     this.#checkOpen();
@@ -213,7 +213,8 @@ export class PageStore {
     if (unknown.length === 0 || signal?.aborted) return here;
     // A page that no read could bring counts as absent.
     const avoided = this.#ground.cluster.unreachableNodes();
-    const found = await unlessAborted(this.#ground.directory.exists(pickKeys(keys, unknown), avoided), signal);
+    const asked = { avoided, maxAgeMs: this.#ground.config.existsMaxAgeMs };
+    const found = await unlessAborted(this.#ground.directory.exists(pickKeys(keys, unknown), asked), signal);
     unknown.forEach((i, j) => {
       here[i] = found?.[j] === true;
     });

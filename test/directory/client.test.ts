@@ -403,7 +403,7 @@ test.serial(
     const before = nodes.get('n1')?.rpc.stats().calls ?? 0;
     const find = async (key: string, avoided: readonly string[]) => {
       let found: DataLocation | undefined;
-      await client.find([key], ([first]) => (found = first?.[1]), avoided);
+      await client.find([key], ([first]) => (found = first?.[1]), { avoided });
       return found;
     };
     const found = await Promise.all(keys.map((key, i) => find(key, i < 500 ? ['dead'] : ['slow'])));
@@ -430,7 +430,7 @@ test.serial('directory: when an owner knows only of a node to be avoided the nex
   const onFound = (some: LocatedPages) => {
     for (const [i, { nodeId }] of some) found.set(i, [...(found.get(i) ?? []), nodeId]);
   };
-  await client.find(keys, onFound, ['dead']);
+  await client.find(keys, onFound, { avoided: ['dead'] });
   t.deepEqual(
     keys.map((_, i) => found.get(i)),
     keys.map((_, i) => [i < 18 ? 'alive' : 'dead']),
@@ -449,7 +449,7 @@ test.serial('directory: what several owners know only of a node to be avoided is
   const keys = Array.from({ length: 20 }, (_, i) => `key-${i}`);
   await client.put(new Map(keys.map((key) => [key, locationOf({ generation: 0, nodeId: 'dead' })])));
   const found: number[] = [];
-  await client.find(keys, (some) => found.push(...some.indices), ['dead']);
+  await client.find(keys, (some) => found.push(...some.indices), { avoided: ['dead'] });
   t.deepEqual(
     found.sort((a, b) => a - b),
     keys.map((_, i) => i),

@@ -22,7 +22,13 @@ import { type GroundParts, groundOf } from '../_support/store/ground.js';
 import { content, PATIENCE_MS } from '../_support/support.js';
 
 const PAGE = 4096;
-const CONFIG = { verifyReads: true, reuseQuarantineMs: 1000, locationReuseMs: 0, keepDuplicates: false };
+const CONFIG = {
+  verifyReads: true,
+  reuseQuarantineMs: 1000,
+  existsMaxAgeMs: 0,
+  locationReuseMs: 0,
+  keepDuplicates: false,
+};
 
 /** A store of one pool with a directory of its own, in which tests put what they like. */
 async function bench(t: ExecutionContext, overrides: GroundParts = {}) {

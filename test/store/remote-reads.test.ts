@@ -62,7 +62,7 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
   const clock = { ...systemClock, nowMs: () => nowMs };
   const ground = groundOf({
     ...{ transport, clock },
-    config: { verifyReads: true, reuseQuarantineMs: 0, locationReuseMs: 0, keepDuplicates: false },
+    config: { verifyReads: true, reuseQuarantineMs: 0, existsMaxAgeMs: 0, locationReuseMs: 0, keepDuplicates: false },
     cluster: {
       dataEndpointOf: ({ nodeId }) => nodeId,
       holders: {
@@ -83,7 +83,7 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
         events.push(`discard ${locations.map(({ nodeId }) => nodeId)}`);
         await discard();
       },
-      find: async (_keys, onFound, avoided = []) => {
+      find: async (_keys, onFound, { avoided = [] } = {}) => {
         if (underWay > 0) throw new Error('looked for while a read may still write into the buffer');
         events.push(`find, not ${avoided.join()}`);
         const wanted = nodes.find(({ nodeId }) => !avoided.includes(nodeId)) ?? nodes[0];

@@ -66,6 +66,8 @@ export class LocationColumns {
   readonly flags: Uint8Array;
   /** All columns as they travel. */
   readonly bytes: Uint8Array;
+  /** Bytes of pages that came with their locations; undefined: none. */
+  inline: { bytesOf(row: number): Uint8Array | undefined } | undefined;
 
   /**
    * Creates `count` positions without a location, or takes the columns from `buffer`, which must have exactly the right

@@ -9,6 +9,7 @@ import {
 import { KeyBatch, type Keys, stringsOf } from '../../core/binding/key-batch.js';
 import { AnswerTimes } from '../../net/answer-times.js';
 import type { RpcClient } from '../../rpc/client.js';
+import { InlinePages } from '../messages/inline-pages.js';
 import { LocationColumns } from '../messages/location-columns.js';
 import type { NoteColumns } from '../messages/note-columns.js';
 import {
@@ -36,6 +37,10 @@ export interface Dropped {
 /** Keys to look up, and the nodes from which they could not be read. */
 export interface Search extends KeyedRequest {
   readonly avoided: readonly string[];
+  /** Bytes of small pages that may come with their locations. Default: 0. */
+  readonly room?: number;
+  /** Asks for the node's own pages only, not for what its shard knows of others. Default: false. */
+  readonly isOwn?: boolean;
 }
 
 /** The locations of a request's keys: key `i` has its location, if any, at position `from + i`. */
@@ -144,15 +149,27 @@ export class OwnerChannel implements DirectoryOwner {
 
   #searchKind(): RequestKind<Search, FoundLocations> {
     return {
-      canJoin: (a, b) => a.avoided.length === b.avoided.length && a.avoided.every((id, i) => id === b.avoided[i]),
-      join: (batches) => ({ keys: joinedKeys(batches), avoided: (batches[0] as Search).avoided }),
+      canJoin: (a, b) => a.isOwn === b.isOwn && isSameList(a.avoided, b.avoided),
+      join: (batches) => ({
+        keys: joinedKeys(batches),
+        avoided: (batches[0] as Search).avoided,
+        isOwn: (batches[0] as Search).isOwn === true,
+        room: batches.reduce((sum, { room = 0 }) => sum + room, 0),
+      }),
       part: ({ columns, from: start }, from) => ({ columns, from: start + from }),
-      send: ({ keys, avoided }) => {
-        const request = { ...keyFields(keys), asker: this.#parts.nodeId, ...(avoided.length > 0 ? { avoided } : {}) };
-        return this.#lookUp('get', request, (answer) => ({
-          columns: readLocations(answer, stringsOf(keys).length),
-          from: 0,
-        }));
+      send: ({ keys, avoided, room = 0, isOwn = false }) => {
+        const request = {
+          ...keyFields(keys),
+          asker: this.#parts.nodeId,
+          ...(avoided.length > 0 ? { avoided } : {}),
+          ...(isOwn ? { own: true } : {}),
+          ...(room > 0 ? { room } : {}),
+        };
+        return this.#lookUp('get', request, (answer) => {
+          const columns = readLocations(answer, stringsOf(keys).length);
+          columns.inline = InlinePages.read(answer, columns);
+          return { columns, from: 0 };
+        });
       },
       onUnsent: () => countFailure(this.#parts.metrics, 'get'),
     };
@@ -250,6 +267,10 @@ function joinedKeys(requests: readonly KeyedRequest[]): Keys {
 function isSame(a: Dropped | undefined, b: Dropped | undefined): boolean {
   if (a === undefined || b === undefined) return a === b;
   return a.nodeId === b.nodeId && a.incarnation === b.incarnation && a.generation === b.generation;
+}
+
+function isSameList(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((item, i) => item === b[i]);
 }
 
 function isSameWish(a: PutWish = {}, b: PutWish = {}): boolean {

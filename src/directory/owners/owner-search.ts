@@ -25,8 +25,14 @@ export interface OwnerSearchParts {
   readonly clock: Clock;
 }
 
-/** Asks an owner about keys, given by their indices, and returns the indices of those that it knows nothing of. */
-export type AskOwner = (ownerId: string, request: readonly number[]) => Promise<readonly number[]>;
+/** For each key a node that probably has its page, and can say where; undefined: none is known. */
+export type ProbableHolders = readonly (string | undefined)[];
+
+/**
+ * Asks a node about keys, given by their indices, and returns the indices of those that it knows nothing of. `isOwn`: only
+ * about its own pages, not as an owner of the keys.
+ */
+export type AskOwner = (nodeId: string, request: readonly number[], isOwn: boolean) => Promise<readonly number[]>;
 
 /**
  * Returns the `replicas` owners of each key in the order in which they are asked: the nearest first, and equally near
@@ -54,7 +60,8 @@ export function ownersToAsk(ring: OwnerRing, keys: Keys, replicas: number, dista
 }
 
 /**
- * Asks the owners of keys. The own shard comes first where it is an owner, because it costs nothing. Then all first (or
+ * Asks the owners of keys. The own shard comes first where it is an owner, because it costs nothing. Then come the nodes
+ * that probably have the pages, where such are known: they know their own pages best. Then all first (or
  * nearest) owners are asked at once, and then, rank by rank, the other owners of keys that are still missing. Recent
  * former owners are asked last: a new owner may not have been told yet, and the other replica may be on a node that has
  * just died. If all this took long, the owners are asked again. Single use.
@@ -69,10 +76,17 @@ export class OwnerSearch {
   /** Index of the own node in the ring; -1: it is not there. */
   readonly #own: number;
   readonly #startedMs: number;
+  readonly #holders: ProbableHolders;
 
   /** `distances`: how far owners are from this node; undefined: all are equally far. */
-  constructor(parts: OwnerSearchParts, asked: Keys, distances: Distances, ask: AskOwner) {
+  constructor(
+    parts: OwnerSearchParts,
+    asked: Keys,
+    { distances, holders = [] }: { readonly distances: Distances; readonly holders?: ProbableHolders },
+    ask: AskOwner,
+  ) {
     this.#parts = parts;
+    this.#holders = holders;
     this.#keys = stringsOf(asked);
     this.#ask = ask;
     this.#ring = parts.rings.current;
@@ -102,6 +116,10 @@ export class OwnerSearch {
     let missing = wanted;
     for (let rank = this.#own < 0 ? 0 : -1; rank < this.#parts.replicas && missing.length > 0; rank++) {
       if (again && !this.#asksFormer()) break;
+      if (rank === 0 && !again && this.#holders.length > 0) {
+        missing = await this.#askEach(missing, (i) => this.#holders[i], true);
+        if (missing.length === 0) break;
+      }
       missing = await this.#askEach(missing, (i) => this.#ownerAt(i, rank));
     }
     return missing;
@@ -119,18 +137,22 @@ export class OwnerSearch {
     return owner === NO_OWNER || owner === this.#own ? undefined : this.#ring.nodes[owner];
   }
 
-  /** Asks, for each key, the owner that `ownerOf` names, if any. Returns the keys that were not found. */
-  async #askEach(left: readonly number[], ownerOf: (i: number) => string | undefined): Promise<readonly number[]> {
+  /** Asks, for each key, the node that `nodeOf` names, if any. Returns the keys that were not found. */
+  async #askEach(
+    left: readonly number[],
+    nodeOf: (i: number) => string | undefined,
+    isOwn = false,
+  ): Promise<readonly number[]> {
     const groups = new Map<string, number[]>();
     const missing: number[] = [];
     for (const i of left) {
-      const ownerId = ownerOf(i);
-      if (ownerId === undefined) missing.push(i);
-      else addTo(groups, ownerId, i);
+      const nodeId = nodeOf(i);
+      if (nodeId === undefined) missing.push(i);
+      else addTo(groups, nodeId, i);
     }
     if (groups.size === 0) return missing;
-    await eachRequest(this.#keys, groups, async (ownerId, request) => {
-      for (const i of await this.#ask(ownerId, request)) missing.push(i);
+    await eachRequest(this.#keys, groups, async (nodeId, request) => {
+      for (const i of await this.#ask(nodeId, request, isOwn)) missing.push(i);
     });
     return missing;
   }

@@ -1,7 +1,15 @@
 import { type CancelSignal, unlessAborted } from '../../base/concurrency/cancellation.js';
+import { INLINE_PAGE_MAX_BYTES } from '../../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
+import { MARK_ABSENT, MARK_SURE, MARK_THERE, type PageMark } from '../../core/map/page-map.js';
 import type { DirectoryClient } from '../../directory/client.js';
-import { LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
+import {
+  LocationColumns,
+  type LocationNode,
+  NAMED,
+  NO_LOCATION,
+  ON_DISK,
+} from '../../directory/messages/location-columns.js';
 import type { PageOrigin, PublishedPage } from '../../pool/published-pool.js';
 import type { DataLocation } from '../../types.js';
 import { indicesWhere } from '../call/key-steps.js';
@@ -71,6 +79,45 @@ export class OwnLocations {
   /** Like {@link findInPool}, but only pages that readers may find. */
   findLive(keys: Keys): LocationColumns {
     return this.#located(this.#ground.pool.peekLive(keys));
+  }
+
+  /**
+   * Like {@link findLive}, but only computed pages that this node has set itself: for those it needs no directory owner
+   * to know that there is no newer content, and no clear of an original, of which it has not been told.
+   */
+  findSure(keys: Keys): LocationColumns {
+    const columns = this.findLive(keys);
+    for (let i = 0; i < columns.count; i++) {
+      const isSure = ((columns.flags[i] as number) & NAMED) === 0 && columns.setBy[i] === 0;
+      if (columns.has(i) && !isSure) columns.node[i] = NO_LOCATION;
+    }
+    return columns;
+  }
+
+  /** Whether this node has each page, and is sure of it: can name it as {@link findSure} does. */
+  marksOf(keys: readonly string[]): PageMark[] {
+    const { pool, disk } = this.#ground;
+    const isOnDisk = disk?.hasBatch(keys);
+    return pool.peekBatch(keys).map((page, i) => {
+      if (page === null) return isOnDisk?.[i] === 1 ? MARK_THERE : MARK_ABSENT;
+      if (page.state !== 'stated') return MARK_ABSENT;
+      return page.kind === 'computed' && page.setBy === 0 ? MARK_SURE : MARK_THERE;
+    });
+  }
+
+  /** The bytes of a page in the pool at a location; undefined: the page is not there any more, or not short enough. */
+  bytesAt(key: string, columns: LocationColumns, row: number, maxBytes: number): readonly Uint8Array[] | undefined {
+    const { cluster, pool } = this.#ground;
+    const length = columns.length[row] as number;
+    if (length > Math.min(maxBytes, INLINE_PAGE_MAX_BYTES)) return undefined;
+    const { nodeId, incarnation } = columns.nodes[columns.node[row] as number] as LocationNode;
+    if (nodeId !== cluster.nodeId || incarnation !== cluster.incarnation) return undefined;
+    if (((columns.flags[row] as number) & ON_DISK) !== 0) return undefined;
+    const [page = null] = pool.peekLive([key]);
+    if (page === null || page.length !== length || this.#baseAddr + page.offset !== columns.addressAt(row)) {
+      return undefined;
+    }
+    return pool.stampOf(page).stamp === columns.stamp[row] ? pool.viewsOf(page) : undefined;
   }
 
   #located(pages: readonly (PublishedPage | null)[]): LocationColumns {

@@ -2,7 +2,9 @@ import { DiskError } from '../../base/errors.js';
 import { laterExpiry } from '../../base/expiry.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../../base/limits.js';
 import { type Keys, pickKeys, stringsOf } from '../../core/binding/key-batch.js';
-import { NAMED } from '../../directory/messages/location-columns.js';
+import { MARK_ABSENT, type PageMark } from '../../core/map/page-map.js';
+import type { PageBytesAt } from '../../directory/messages/inline-pages.js';
+import { LocationColumns, NAMED } from '../../directory/messages/location-columns.js';
 import { Taken } from '../../directory/messages/taken.js';
 import { batchOf } from '../../directory/owners/owners.js';
 import type { KnownClears } from '../../directory/shard/known-clears.js';
@@ -243,6 +245,22 @@ export class PageStatements implements PageFollower {
     const columns = this.#own.findLive(keys);
     return keys.map((_, i) => columns.locationAt(i));
   }
+
+  /** Whether this node has each page, and is sure of it; see `OwnLocations.marksOf`. */
+  marksOf(keys: readonly string[]): PageMark[] {
+    return this.#closed ? keys.map(() => MARK_ABSENT) : this.#own.marksOf(keys);
+  }
+
+  /** Locations of pages of which this node is sure, if it has been told what happened elsewhere. */
+  sureLocationsOf(keys: readonly string[]): LocationColumns {
+    const isSure = !this.#closed && this.#ground.cluster.drops.isAnnounced;
+    return isSure ? this.#own.findSure(keys) : new LocationColumns(keys.length);
+  }
+
+  /** The bytes of a page of the pool at a location; see `PageBytesAt`. */
+  readonly bytesAt: PageBytesAt = (key, columns, row, maxBytes) => {
+    return this.#closed ? undefined : this.#own.bytesAt(key, columns, row, maxBytes);
+  };
 
   /**
    * Tier of each page; null: this node does not have it, or no directory owner has accepted it. All null once the store

@@ -79,7 +79,10 @@ export interface StoreGround extends Pick<Cluster, 'directory' | 'transport' | '
   readonly settling: Settling;
   /** Events of this node's pages. */
   readonly feed: PageFeed;
-  readonly config: Pick<MeshCacheConfig, 'verifyReads' | 'reuseQuarantineMs' | 'locationReuseMs' | 'keepDuplicates'>;
+  readonly config: Pick<
+    MeshCacheConfig,
+    'verifyReads' | 'reuseQuarantineMs' | 'locationReuseMs' | 'existsMaxAgeMs' | 'keepDuplicates'
+  >;
   /** Dropped keys that are remembered in each of two generations; default DROPPED_KEYS_MAX_COUNT. */
   readonly droppedMaxKeys?: number | undefined;
   readonly clock: Clock;

@@ -3,6 +3,7 @@ import { SparseLog } from '../../base/environment/sparse-log.js';
 import { Gone } from '../../base/gone.js';
 import type { LocatedPages } from '../../directory/messages/located-pages.js';
 import type { LocationNode } from '../../directory/messages/location-columns.js';
+import { crc32 } from '../../memory/checksum.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { imageBytes, imageChecksum, NO_STAMP, STAMP_BYTES } from '../../memory/page-stamp.js';
 import type { ReadOp } from '../../transport/contract/transport.js';
@@ -101,6 +102,28 @@ export class MemoryReads {
     return outcome;
   }
 
+  /**
+   * Takes the pages whose bytes came with their locations, and are whole; returns what is left to be read. Nothing is
+   * awaited, so the caller's memory is written before its call can end.
+   */
+  take(located: LocatedPages, { pages }: MemoryReadsCall): { arrived: RemoteOutcome; rest: LocatedPages } {
+    const arrived = new RemoteOutcome();
+    const { columns, rows, indices } = located;
+    if (columns.inline === undefined || this.#closed) return { arrived, rest: located };
+    const rest: number[] = [];
+    for (let k = 0; k < located.count; k++) {
+      const row = rows[k] as number;
+      const page = pages[indices[k] as number] as CallerPage;
+      const bytes = columns.inline.bytesOf(row);
+      if (bytes !== undefined && crc32(bytes) === columns.checksum[row] && fill(page, bytes)) {
+        arrived.addRead(located, k);
+      } else {
+        rest.push(k);
+      }
+    }
+    return { arrived, rest: located.pick(rest) };
+  }
+
   /** Adds an operation for each readable page; returns these pages, in the order of the operations. */
   #plan(
     located: LocatedPages,
@@ -171,6 +194,17 @@ export class MemoryReads {
     const { verifyReads, reuseQuarantineMs } = this.#ground.config;
     return verifyReads || reuseQuarantineMs === 0 || elapsedMs <= reuseQuarantineMs / 2;
   }
+}
+
+/** Copies bytes into a page of the caller; false: the page has another length, or its memory is gone. */
+function fill(page: CallerPage, bytes: Uint8Array): boolean {
+  if (page.length !== bytes.length) return false;
+  let at = 0;
+  for (const view of page.views) {
+    view.set(bytes.subarray(at, at + view.length));
+    at += view.length;
+  }
+  return at === bytes.length;
 }
 
 /**

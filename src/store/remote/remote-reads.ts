@@ -1,7 +1,12 @@
 import { type CancelSignal, unlessAborted } from '../../base/concurrency/cancellation.js';
 import { within } from '../../base/environment/clock.js';
 import { isExpired } from '../../base/expiry.js';
-import { DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';
+import {
+  DISCARD_WAIT_MAX_MS,
+  INLINE_ANSWER_MAX_BYTES,
+  INLINE_PAGE_MAX_BYTES,
+  READ_AGAIN_WITHIN_MS,
+} from '../../base/limits.js';
 import { type Keys, pickKeys } from '../../core/binding/key-batch.js';
 import { LocatedPages } from '../../directory/messages/located-pages.js';
 import { LocationColumns, ON_DISK } from '../../directory/messages/location-columns.js';
@@ -198,14 +203,15 @@ export class RemoteReads {
     const { keys, asked = keys, troubles } = call;
     const unreachable = this.#ground.cluster.unreachableNodes();
     const avoided = troubles.isEmpty ? unreachable : [...new Set([...troubles.nodes(), ...unreachable])];
-    if (unknown.length === keys.length) return this.#ground.directory.find(asked, onFound, avoided);
+    const options = { avoided, room: roomFor(call.pages, unknown) };
+    if (unknown.length === keys.length) return this.#ground.directory.find(asked, onFound, options);
     await this.#ground.directory.find(
       pickKeys(asked, unknown),
       ({ indices, rows, columns }) => {
         const own = indices.map((j) => unknown[j] as number);
         onFound(new LocatedPages(own, rows, columns));
       },
-      avoided,
+      options,
     );
   }
 
@@ -223,7 +229,9 @@ export class RemoteReads {
       add(Promise.resolve(outcome));
     }
     // All pages are one read, unless the caller wants each node's pages as soon as they arrive.
-    const parts = progress === undefined ? [inMemory] : byNode(inMemory);
+    const { arrived, rest } = this.#memory.take(inMemory, call);
+    if (arrived.reads.length > 0) add(Promise.resolve(arrived));
+    const parts = progress === undefined ? [rest] : byNode(rest);
     for (const part of parts) if (part.count > 0) add(this.#memory.read(part, call));
     if (onDisk.count > 0) for (const read of this.#disks.read(onDisk, call)) add(read);
   }
@@ -339,6 +347,16 @@ export class RemoteReads {
 }
 
 const NONE = new LocatedPages([], [], new LocationColumns(0));
+
+/** Bytes of wanted pages that are short enough to come with their locations. */
+function roomFor(pages: readonly CallerPage[], wanted: readonly number[]): number {
+  let bytes = 0;
+  for (const i of wanted) {
+    const { length } = pages[i] as CallerPage;
+    if (length <= INLINE_PAGE_MAX_BYTES) bytes += length;
+  }
+  return Math.min(bytes, INLINE_ANSWER_MAX_BYTES);
+}
 
 async function told(read: Promise<RemoteOutcome>, progress: RoundProgress): Promise<RemoteOutcome> {
   const part = await read;
