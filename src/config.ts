@@ -41,6 +41,7 @@ import {
   type ObjectStoreSettings,
   objectStoreFault,
 } from './base/settings/object-store-settings.js';
+import { READ_FIELDS, type ReadSettings } from './base/settings/read-settings.js';
 import {
   checkRole,
   type NamespaceWritePolicies,
@@ -89,7 +90,7 @@ export interface StorageConfig {
 }
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
-export interface MeshCacheConfigFields extends DoorSettings, EtcdSettings, ObjectStoreSettings {
+export interface MeshCacheConfigFields extends DoorSettings, EtcdSettings, ObjectStoreSettings, ReadSettings {
   /** `host:port` of a discovery master, or several, comma-separated; or a source of addresses, such as `dns://name`. */
   readonly discoveryAddr: string;
   /** Port of the discovery masters that a source names without one. */
@@ -151,11 +152,6 @@ export interface MeshCacheConfigFields extends DoorSettings, EtcdSettings, Objec
   readonly respNamespace: string;
   /** A new store waits until the other nodes have announced their pages to it. */
   readonly waitForDirectory: boolean;
-  /** Must be the same on all nodes. */
-  readonly verifyReads: boolean;
-  /** Must be the same on all nodes when `verifyReads` is off. */
-  readonly reuseQuarantineMs: number;
-  readonly locationReuseMs: number;
   readonly evictionPolicy: EvictionPolicy;
   /** Whether the node takes pages that others place on it. */
   readonly role: NodeRole;
@@ -163,8 +159,6 @@ export interface MeshCacheConfigFields extends DoorSettings, EtcdSettings, Objec
   readonly writePolicy: WritePolicy;
   /** `writePolicy` of single namespaces, by their tags. */
   readonly namespaceWritePolicies: NamespaceWritePolicies;
-  /** Pages of other nodes that this one reads often are copied into its pool. */
-  readonly promoteHotReads: boolean;
   /** Part of the pool that clients may pin; 0: none. */
   readonly pinMaxShare: number;
   /** Longest time for which a page may be pinned, in seconds. */
@@ -259,14 +253,11 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   resp_namespace: text('text', 'redis'),
   ...DOOR_TLS_FIELDS,
   wait_for_directory: flag(false),
-  verify_reads: flag(true),
-  reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
-  location_reuse_ms: decimal(0, 10_000, 1000, 'milliseconds'),
+  ...READ_FIELDS,
   eviction_policy: choice(EVICTION_POLICIES, DEFAULT_EVICTION_POLICY),
   role: choice(NODE_ROLES, 'peer'),
   write_policy: choice(WRITE_POLICIES, 'local'),
   namespace_write_policies: namespaceWritePolicies(),
-  promote_hot_reads: flag(false),
   keep_duplicates: flag(false),
   namespace_quotas: namespaceQuotas(),
   pin_max_share: decimal(0, PIN_SHARE_MAX, 0.25, 'of the pool'),
@@ -370,10 +361,12 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly verifyReads: boolean;
   declare readonly reuseQuarantineMs: number;
   declare readonly locationReuseMs: number;
+  declare readonly existsMaxAgeMs: number;
   declare readonly evictionPolicy: EvictionPolicy;
   declare readonly role: NodeRole;
   declare readonly writePolicy: WritePolicy;
   declare readonly namespaceWritePolicies: NamespaceWritePolicies;
+  declare readonly clusterMap: number;
   declare readonly promoteHotReads: boolean;
   declare readonly keepDuplicates: boolean;
   declare readonly namespaceQuotas: NamespaceQuotas;

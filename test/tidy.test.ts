@@ -43,7 +43,6 @@ const FILE_MAX_LINES = 500;
 const FUNCTION_MAX_LINES = 60;
 /** Files that are longer than that, with their lines: they may only shrink. */
 const LONG_FILES: Readonly<Record<string, number>> = {
-  'src/config.ts': 505,
   'src/discovery/client.ts': 506,
   'src/disk/journal/journal.ts': 502,
   'src/transport/tcp/reading/read-connection.ts': 504,

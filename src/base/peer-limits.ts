@@ -2,6 +2,7 @@
  * Limits for reading and holding pages between nodes: reading them over TCP, reports of reads, copies, pins, sessions,
  * prefetching, placing pages on storage nodes, handing them over. `limits.ts` exports them and checks their relations.
  */
+const KIB = 2 ** 10;
 const MIB = 2 ** 20;
 
 /** Keys of pages that a node is asked to hold at a time, for any reason. */
@@ -155,6 +156,39 @@ export const SESSION_LOOKUPS_AT_ONCE_COUNT = 4;
 /** Bytes of a body of advice over HTTP, and its keys. */
 export const ADVICE_BODY_MAX_BYTES = 4 * MIB;
 export const ADVICE_MAX_KEYS = 16_384;
+/** Longest page whose bytes come with its location, and bytes of all pages of one answer. */
+export const INLINE_PAGE_MAX_BYTES = 16 * KIB;
+export const INLINE_ANSWER_MAX_BYTES = 2 * MIB;
+/** Largest value of `cluster_map`, the bytes of a node's map of the cluster's pages. */
+export const CLUSTER_MAP_MAX_BYTES = 1024 * MIB;
+/** Members of the largest cluster of which each node keeps a map: every member tells every other what it has. */
+export const MAP_MEMBERS_MAX_COUNT = 64;
+/** Followers of one node's pages. */
+export const MAP_FOLLOWERS_MAX_COUNT = 2 * MAP_MEMBERS_MAX_COUNT;
+/** Pages in an answer to a follower, after which no further event is added. */
+export const MAP_ANSWER_MAX_PAGES = 16_384;
+/**
+ * From one question of a follower to the next, if nothing happens: a pause, in which changes gather, and the member's wait
+ * for the first change. The pause grows with the members that are asked.
+ */
+export const MAP_ROUND_MS = 600;
+export const MAP_PAUSE_MIN_MS = 50;
+export const MAP_PAUSE_PER_MEMBER_MS = 8;
+/** Pause after a question that failed. */
+export const MAP_RETRY_MS = 1_000;
+/**
+ * A member whose answers come at longer intervals may not have been told of an overwritten or deleted page, and is not
+ * asked first until it has answered regularly for a while: by then it has been told again.
+ */
+export const MAP_STEADY_INTERVAL_MS = 900;
+export const MAP_STEADY_AFTER_MS = 4_000;
+/** Time in which changes of a node's pages are gathered for its followers, and changes after which it is not awaited. */
+export const MAP_BATCH_MS = 20;
+export const MAP_CHANGES_MAX_COUNT = 8_192;
+/** Marks of the latest changes that are kept, of 8 bytes each. */
+export const MAP_KEPT_MAX_MARKS = 2 ** 18;
+/** Time without a question after which a node keeps no changes. */
+export const MAP_IDLE_MS = 30_000;
 /** Part of a pool that prefetched pages may take until they are read; one client has half of what others have left. */
 export const PREFETCH_POOL_FRACTION = 1 / 2;
 /** Time before pages are expected at which a node begins to fetch them. */

@@ -319,6 +319,8 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_prefetched_unread_bytes: 'Bytes of the pool that hold prefetched pages which have not been read yet',
   meshcache_pool_placed_pages: 'Pages in the pool that a storage node has, too',
   meshcache_pool_placed_bytes: 'Bytes of the pages in the pool that a storage node has, too',
+  meshcache_map_pages: 'Pages in the map of the cluster, once for each node that has them',
+  meshcache_map_bytes: 'Bytes that the map of the cluster takes',
   meshcache_placements_waiting_pages: 'Pages that wait to be placed on storage nodes',
   meshcache_placements_in_flight_pages: 'Pages that storage nodes have been asked to take and have not answered for',
   meshcache_pool_entries: 'Pages in the pool',

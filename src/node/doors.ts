@@ -179,7 +179,7 @@ async function pageHolders(
           isMore = true;
         }
       },
-      avoided,
+      { avoided },
     );
   }
   return holders;

@@ -46,6 +46,7 @@ import { closeDoors, type Doors, openDoors } from './doors.js';
 import { fingerprintOf } from './fingerprints.js';
 import { KeyEncoders } from './key-encoders.js';
 import { type ModelPart, modelPartOf, namespaceOf } from './key-namespace.js';
+import { MapFeed } from './map/map-feed.js';
 import { NodeReporting } from './reporting/node-reporting.js';
 import { packageVersion } from './reporting/package-version.js';
 import { RecentEvents } from './reporting/recent-events.js';
@@ -196,10 +197,10 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
   );
   const { statements, objects } = pages;
   const events = new PageEvents(statements, env);
+  const mapFeed = new MapFeed(statements, clock);
   const promoter = disk === null ? null : promoterOf({ disk, pool, pages, pins }, env);
   const wanted = new WantedPages();
-  const { role } = config;
-  const held = new HeldPages(ground, { statements, promoter, objects, wanted, role, copyThreads });
+  const held = new HeldPages(ground, { statements, promoter, objects, wanted, role: config.role, copyThreads });
   const placements = placementsOf(foundation, runtime, { ground, statements });
   const leaving = leavingOf({ runtime, pages, held, wanted, disk, placements, env });
   const hotReads = new HotReads(held, clock);
@@ -207,7 +208,20 @@ function makeStore(foundation: Foundation, tiers: Tiers) {
   const prefetching = new Prefetching(ground, { held, isBusy: () => pages.isBusy });
   const sessions = new SessionHints(ground, (...told) => runtime.notices.expected(...told));
   const wishes = { pinning, prefetching, sessions };
-  const store = { pool, pages, events, promoter, held, leaving, placements, hotReads, settling, pins, ...wishes };
+  const store = {
+    pool,
+    pages,
+    events,
+    mapFeed,
+    promoter,
+    held,
+    leaving,
+    placements,
+    hotReads,
+    settling,
+    pins,
+    ...wishes,
+  };
   const hybridParts = new HybridParts(ground, (key) => keyEncoders.furtherPartsOf(key));
   followPages(foundation, tiers, { ...store, wanted, hybridParts, disk: ground.disk });
   runtime.away.listen(() => settling.wasAway());
@@ -226,7 +240,7 @@ function followPages(
   { runtime }: Tiers,
   made: Store & { wanted: WantedPages; hybridParts: HybridParts; disk: DiskTier | undefined },
 ): void {
-  const { pages, events, hotReads, held, placements, prefetching, wanted, hybridParts, disk } = made;
+  const { pages, events, mapFeed, hotReads, held, placements, prefetching, wanted, hybridParts, disk } = made;
   const independent: readonly (PageFollower | null | undefined)[] = [
     disk,
     pages.objects,
@@ -236,6 +250,7 @@ function followPages(
     hybridParts,
     placements && { stated: (keys) => placements.set(keys), gone: (keys) => placements.gone(keys) },
     { changed: (keys) => events.note(keys) },
+    { changed: (keys) => mapFeed.note(keys) },
     { readRemotely: (nodeId, keys, hint) => runtime.notices.touched(nodeId, keys, hint) },
     config.promoteHotReads ? { readRemotely: (_, keys) => hotReads.read(keys) } : null,
   ];
@@ -260,9 +275,10 @@ export function statsOf({
  * Calls in progress end as misses.
  */
 export async function closeNode(node: Foundation & Tiers & Store & { readonly doors?: Doors }): Promise<void> {
-  const { runtime, region, kept, pool, pages, events, promoter, leaving, settling } = node;
+  const { runtime, region, kept, pool, pages, events, mapFeed, promoter, leaving, settling } = node;
   node.reporting.closing();
   events.close();
+  mapFeed.close();
   settling.stop();
   node.pinning.close();
   node.prefetching.close();
@@ -282,10 +298,12 @@ export async function closeNode(node: Foundation & Tiers & Store & { readonly do
 }
 
 /** The store's answers to requests of other nodes. */
-function answersOf({ pages, held, leaving, sessions }: Store, reporting: NodeReporting): StorePart {
+function answersOf({ pages, mapFeed, held, leaving, sessions }: Store, reporting: NodeReporting): StorePart {
   const { statements } = pages;
   return {
     pages: statements,
+    ownPages: statements,
+    mapFeed,
     dropCleared: (clears) => pages.dropCleared(clears),
     notices: {
       touch(reads) {

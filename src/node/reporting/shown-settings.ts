@@ -12,7 +12,7 @@ export const SHOWN_SETTINGS: readonly string[] = [
   ...['role', 'protocol', 'global_segment_size', 'eviction_policy', 'write_policy', 'namespace_write_policies'],
   ...['namespace_quotas', 'promote_hot_reads', 'keep_duplicates', 'pin_max_share', 'pin_max_s'],
   ...['vnodes', 'directory_replicas', 'max_masters', 'heartbeat_interval', 'member_ttl', 'wait_for_directory'],
-  ...['verify_reads', 'reuse_quarantine_ms', 'location_reuse_ms'],
+  ...['verify_reads', 'reuse_quarantine_ms', 'location_reuse_ms', 'cluster_map', 'exists_max_age_ms'],
   ...['disk_enabled', 'disk_size', 'disk_index_size', 'disk_write', 'object_store', 'object_store_write_rate'],
   ...['metrics_enabled', 'metrics_dashboard', 'client_socket_mode', 'client_regions_max'],
   ...['allow_unauthenticated', 'tls_names'],

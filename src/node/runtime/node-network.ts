@@ -3,6 +3,7 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import type { MeshCacheConfig } from '../../config.js';
+import type { Distances } from '../../net/distance.js';
 import { openNodeFault } from '../../net/loopback.js';
 import type { Users } from '../../net/users.js';
 import { RpcClient } from '../../rpc/client.js';
@@ -11,6 +12,7 @@ import type { Transport } from '../../transport/contract/transport.js';
 import { chooseTransport } from '../../transport/create-transport.js';
 import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { HoldCalls } from '../holding/hold-calls.js';
+import { ClusterMap } from '../map/cluster-map.js';
 import { PageNotices } from '../remote-pages/page-notices.js';
 import { MemberEvents } from '../reporting/member-events.js';
 import { logMemberChange } from '../upkeep/member-log.js';
@@ -61,6 +63,8 @@ export async function openNodeNetwork(options: NodeNetworkOptions) {
   const members = new Members(self);
   const events = new MemberEvents(env.clock, env.metrics);
   const endpointOf = (id: string) => members.endpointOf(id);
+  const map = mapOf(options, rpcClient, () => directory.distances());
+  stops.push(async () => map?.close());
   const directory = new NodeDirectory({
     self,
     vnodes: config.vnodes,
@@ -69,9 +73,11 @@ export async function openNodeNetwork(options: NodeNetworkOptions) {
     endpointOf,
     isLive: (id, incarnation) => members.isLive(id, incarnation),
     rpc: rpcClient,
+    map,
     versions,
     env,
   });
+  directory.changed.listen(({ after }) => map?.membersChanged(after));
   stops.push(() => directory.stop());
   directory.attach(rpcServer);
   const notices = new PageNotices({ rpc: rpcClient, endpointOf, env });
@@ -92,7 +98,17 @@ export async function openNodeNetwork(options: NodeNetworkOptions) {
   const asking = { notices, holders };
   const unreachable = new UnreachableNodes(transport, dataEndpoints, members);
   const asked = { chosen, dataEndpoints, unreachable, rpcServer, rpcClient };
-  return { ...asked, members, memberEvents: events, directory, ...asking, membership, describe, filling };
+  return { ...asked, members, memberEvents: events, directory, map, ...asking, membership, describe, filling };
+}
+
+/** The map of the cluster's pages; undefined: none is kept. */
+function mapOf(
+  { config, identity, env }: NodeNetworkOptions,
+  rpc: RpcClient,
+  distances: () => Distances,
+): ClusterMap | undefined {
+  const { clusterMap: maxBytes } = config;
+  return maxBytes === 0 ? undefined : new ClusterMap({ nodeId: identity.nodeId, rpc, distances, env, maxBytes });
 }
 
 /** Opens the transport and the control plane. `host`: the address on which this node listens and others reach it. */

@@ -6,6 +6,7 @@ import { ArgumentError, ClosedError } from '../../base/errors.js';
 import type { MeshCacheConfig } from '../../config.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import type { LocationNode } from '../../directory/messages/location-columns.js';
+import type { OwnPages } from '../../directory/server.js';
 import { digestOf } from '../../directory/shard/removals.js';
 import type { ClusterHistory, HistoryReport } from '../../metrics/history-report.js';
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
@@ -19,6 +20,7 @@ import type { HeldPages } from '../../store/holding/held-pages.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import type { NamespaceFingerprint, NodeInfo } from '../../types.js';
 import { DRAIN_METHOD } from '../leaving/drain.js';
+import type { MapFeed } from '../map/map-feed.js';
 import type { PageNoticeHandler, PageNotices } from '../remote-pages/page-notices.js';
 import { ClusterReporter } from '../reporting/cluster-reporter.js';
 import { discoveryTroubles } from '../reporting/discovery-troubles.js';
@@ -51,6 +53,10 @@ export interface StorePart {
   /** Drops copies of pages that other nodes have cleared. */
   readonly dropCleared: ClearedDrop;
   readonly notices: PageNoticeHandler;
+  /** Locations of pages that this node may name without their directory owners. */
+  readonly ownPages: OwnPages;
+  /** Tells other nodes which pages this one has. */
+  readonly mapFeed: Pick<MapFeed, 'attach'>;
   /** Holds pages for other nodes. */
   readonly held: Pick<HeldPages, 'hold' | 'release'>;
   readonly drain: RpcHandler;
@@ -366,6 +372,8 @@ export class NodeRuntime {
     if (store !== undefined) {
       notices.handle(rpcServer, store.notices);
       holders.handle(rpcServer, store.held);
+      directory.answerFrom(store.ownPages);
+      store.mapFeed.attach(rpcServer);
       rpcServer.handle(DRAIN_METHOD, store.drain);
     }
     const report = async () => ({ ...this.#ownReport(parts), ...(await store?.report()) }) as unknown as NodeReport;

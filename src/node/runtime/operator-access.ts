@@ -18,6 +18,7 @@ export const METHOD_CALLERS: Readonly<Record<string, 'member' | Right>> = {
   'directory.note': 'member',
   'directory.renounce': 'member',
   'directory.announced': 'member',
+  'map.next': 'member',
   'pages.hold': 'member',
   'pages.release': 'member',
   'pages.clear': 'member',

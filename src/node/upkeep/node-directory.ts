@@ -6,10 +6,11 @@ import { REMOVALS_MARGIN_MS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
 import { Signal } from '../../base/signal.js';
 import { DirectoryClient } from '../../directory/client.js';
 import type { Incarnations, PartitionRing } from '../../directory/gains.js';
+import type { ProbablePages } from '../../directory/lookups.js';
 import { pick } from '../../directory/owners/key-lists.js';
 import type { Seniority } from '../../directory/owners/known-rings.js';
 import { eachRequestOf, type OwnerRing } from '../../directory/owners/owners.js';
-import { DirectoryServer } from '../../directory/server.js';
+import { DirectoryServer, type OwnPages } from '../../directory/server.js';
 import { type Clear, KnownClears } from '../../directory/shard/known-clears.js';
 import { DirectoryShard } from '../../directory/shard/shard.js';
 import type { Distances } from '../../net/distance.js';
@@ -35,6 +36,8 @@ export interface NodeDirectoryOptions {
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
   readonly isLive: (nodeId: string, incarnation: number) => boolean;
   readonly rpc: RpcClient;
+  /** Which nodes probably have pages; undefined: not known. */
+  readonly map?: ProbablePages | undefined;
   /** Source of versions for pages set on this node. */
   readonly versions: HybridClock;
   readonly env: Environment;
@@ -72,6 +75,7 @@ export class NodeDirectory {
   #hasLengthConflict = false;
   #droppingCount = 0;
   readonly #shard: DirectoryShard;
+  readonly #server: DirectoryServer;
   readonly #lists: OwnerLists;
   readonly #upkeep: ShardUpkeep;
   readonly #rings: OwnerRings;
@@ -116,6 +120,7 @@ export class NodeDirectory {
       distancesFrom: (asker) => this.#zones.distancesFrom(asker),
       isDiskHung: (id) => this.#members.get(id)?.isDiskHung === true,
     });
+    this.#server = new DirectoryServer({ shard: this.#shard, displacedTold: (keys) => this.drops.told(keys) });
     this.client = new DirectoryClient(ring, endpointOf, replicas, {
       nodeId,
       incarnation,
@@ -126,6 +131,7 @@ export class NodeDirectory {
       versions: this.versions,
       displacedTold: (keys) => this.drops.told(keys),
       distances: () => this.distances(),
+      map: options.map,
       env,
     });
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };
@@ -175,8 +181,13 @@ export class NodeDirectory {
 
   /** Handles other nodes' requests to this node's shard. */
   attach(server: RpcServer): void {
-    new DirectoryServer({ shard: this.#shard, displacedTold: (keys) => this.drops.told(keys) }).attach(server);
+    this.#server.attach(server);
     ShardFilling.handle(server, (ownerId, incarnation) => this.#hasTold(ownerId, incarnation));
+  }
+
+  /** Answers lookups from this node's own pages, too. */
+  answerFrom(ownPages: OwnPages): void {
+    this.#server.answerFrom(ownPages);
   }
 
   /** Starts to announce these pages: to their owners now, and to later owners when they gain them. */

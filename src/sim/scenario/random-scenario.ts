@@ -41,7 +41,7 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   const ranksPerHost = draw.oneIn(5) ? 2 : 1;
   const drawn = drawShape(draw, nodes);
   const workload = drawWorkload(draw, { shape: drawn, nodes, durationMs });
-  const shape = withZones(withQuotas(drawn, workload, seed), seed);
+  const shape = withoutMap(withZones(withQuotas(drawn, workload, seed), seed), seed);
   const before = { seed, nodes, ranksPerHost, shape, network: drawNetwork(draw, shape), durationMs, workload };
   const joins = drawJoins(draw, nodes, durationMs);
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
@@ -192,6 +192,12 @@ function withQuotas(shape: Shape, workload: Workload, seed: number): Shape {
   const min = Math.min(max * draw.of([0, 0.5, 1]), Math.max(0, 1 - OTHERS_POOL_PAGES / shape.poolPages));
   const quotas = { [tag]: { min, max, max_disk: draw.of([max, 1]) } };
   return { ...shape, config: { ...shape.config, namespace_quotas: JSON.stringify(quotas) } };
+}
+
+/** For one seed in four, keeps no map of the cluster. Drawn separately, so that all else stays the same. */
+function withoutMap(shape: Shape, seed: number): Shape {
+  const isWithout = below(forkedRandom(seed, 'no map'), 4) === 0;
+  return isWithout ? { ...shape, config: { ...shape.config, cluster_map: 0 } } : shape;
 }
 
 /** For one seed in three, adds zones. Drawn separately, so that all else stays the same. */
