@@ -15,6 +15,7 @@ import { journalFiles, journalHeaders, journalRecords } from './targets/disk-ind
 import { holdAnswers, holdCalls } from './targets/hold-calls.js';
 import { keyEncoding } from './targets/keys.js';
 import { leavingCalls } from './targets/leaving.js';
+import { mapAnswers, mapQuestions } from './targets/map-calls.js';
 import { metricsHttp } from './targets/metrics-http.js';
 import { nodeCalls } from './targets/node-calls.js';
 import { objectErrors, objectHeaders } from './targets/object-headers.js';
@@ -59,6 +60,8 @@ export const FUZZERS: readonly Fuzzer[] = [
   holdCalls,
   holdAnswers,
   leavingCalls,
+  mapQuestions,
+  mapAnswers,
   objectHeaders,
   objectErrors,
   clusterReports,

@@ -31,6 +31,11 @@ export const directoryAnswers: Fuzzer = {
     );
     return [
       valueInput(hexFields(locationFields(columns)) as never),
+      valueInput({
+        ...hexFields(locationFields(columns)),
+        inline: { $bytes: '010000' },
+        inline_bytes: { $bytes: '00' },
+      } as never),
       valueInput({ found: { $bytes: '010001' }, taken: { $bytes: '000100' } }),
       valueInput({}),
     ];
@@ -47,6 +52,16 @@ export const directoryAnswers: Fuzzer = {
       if (location === null) continue;
       check(isDeepStrictEqual(DataLocation.fromDict(location.toDict()), location), 'a location that none can be');
     }
+    await client.find(
+      KEYS,
+      ({ rows, columns }) => {
+        for (const row of rows) {
+          const bytes = columns.inline?.bytesOf(row);
+          check(bytes === undefined || bytes.length === columns.length[row], 'bytes of another length');
+        }
+      },
+      { room: 1000 },
+    );
     for (const flags of [
       await client.exists(KEYS),
       await client.put(new Map(KEYS.map((key, i) => [key, locationOf(i)]))),
