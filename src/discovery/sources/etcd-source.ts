@@ -18,7 +18,8 @@ import {
 } from './etcd-client.js';
 
 /**
- * Pause between two lists while this node has no master. The watch reports changes; the list shows that etcd answers.
+ * Pause between two lists while this node has no master, or a seat and no key of its own. The watch reports changes; the
+ * list shows that etcd answers.
  */
 const URGENT_MS = 5_000;
 /** Pause between two lists of a node that has a key or wants one. A list finds what a watch may have missed. */
@@ -193,7 +194,9 @@ export class EtcdSource implements AddressSource {
     }
     const dueInMs = (this.#dueMs() ?? 0) - this.#nowMs;
     if (dueInMs > 0) return dueInMs;
-    if (this.#isUrgent) return URGENT_MS * this.#between(0.8, 1);
+    // Without a lease, the key of a node with a seat is that of an earlier start, whose end a watch may miss.
+    const isBorrowed = this.#own?.hasSeat === true && this.#lease === undefined;
+    if (this.#isUrgent || isBorrowed) return URGENT_MS * this.#between(0.8, 1);
     return (this.#isPressing ? MASTER_INTERVAL_MS : INTERVAL_MS) * this.#between(0.8, 1);
   }
 
