@@ -156,8 +156,12 @@ export const SESSION_LOOKUPS_AT_ONCE_COUNT = 4;
 /** Bytes of a body of advice over HTTP, and its keys. */
 export const ADVICE_BODY_MAX_BYTES = 4 * MIB;
 export const ADVICE_MAX_KEYS = 16_384;
-/** Longest page whose bytes come with its location, and bytes of all pages of one answer. */
+/**
+ * Longest page whose bytes come with its location, and bytes of all such pages that a call asks for: more are read faster
+ * by themselves. Several calls may share an answer.
+ */
 export const INLINE_PAGE_MAX_BYTES = 16 * KIB;
+export const INLINE_CALL_MAX_BYTES = 64 * KIB;
 export const INLINE_ANSWER_MAX_BYTES = 2 * MIB;
 /** Largest value of `cluster_map`, the bytes of a node's map of the cluster's pages. */
 export const CLUSTER_MAP_MAX_BYTES = 1024 * MIB;

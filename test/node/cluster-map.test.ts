@@ -17,6 +17,15 @@ async function poolOf(store: SimStore): Promise<Uint8Array> {
   return bytes;
 }
 
+/** Reads all pages in calls that are small enough for the pages to come with their locations. */
+async function readAll(store: SimStore): Promise<boolean[]> {
+  const found: boolean[] = [];
+  for (let start = 0; start < COUNT; start += 8) {
+    found.push(...(await store.batchGetV1(KEYS.slice(start, start + 8), INDICES.slice(start, start + 8))));
+  }
+  return found;
+}
+
 async function setAll(store: SimStore): Promise<boolean[]> {
   const bytes = await poolOf(store);
   for (const i of INDICES) bytes.set(content(i, PAGE_BYTES), i * PAGE_BYTES);
@@ -70,7 +79,7 @@ simulated('cluster map: small pages come with their locations, and are whole', a
   t.false((await setAll(a)).includes(false));
   await world.sleep(STEADY_MS);
   const bytes = await poolOf(b);
-  t.false((await b.batchGetV1(KEYS, INDICES)).includes(false));
+  t.false((await readAll(b)).includes(false));
   for (const i of INDICES) {
     t.deepEqual(bytes.subarray(i * PAGE_BYTES, (i + 1) * PAGE_BYTES), new Uint8Array(content(i, PAGE_BYTES)), `${i}`);
   }
@@ -99,7 +108,7 @@ simulated('cluster map: a member that did not answer is not asked first until it
   /** Pages that were read at locations that owners have named, because their node was not asked first. */
   const readAtLocations = async (): Promise<number> => {
     const before = await c.metric('meshcache_transport_read_pages_total');
-    t.false((await c.batchGetV1(KEYS, INDICES)).includes(false));
+    t.false((await readAll(c)).includes(false));
     return (await c.metric('meshcache_transport_read_pages_total')) - before;
   };
   await world.sleep(STEADY_MS);

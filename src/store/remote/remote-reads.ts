@@ -3,7 +3,7 @@ import { within } from '../../base/environment/clock.js';
 import { isExpired } from '../../base/expiry.js';
 import {
   DISCARD_WAIT_MAX_MS,
-  INLINE_ANSWER_MAX_BYTES,
+  INLINE_CALL_MAX_BYTES,
   INLINE_PAGE_MAX_BYTES,
   READ_AGAIN_WITHIN_MS,
 } from '../../base/limits.js';
@@ -348,14 +348,14 @@ export class RemoteReads {
 
 const NONE = new LocatedPages([], [], new LocationColumns(0));
 
-/** Bytes of wanted pages that are short enough to come with their locations. */
+/** Bytes of wanted pages that are to come with their locations: of short ones, unless a call wants many. */
 function roomFor(pages: readonly CallerPage[], wanted: readonly number[]): number {
   let bytes = 0;
   for (const i of wanted) {
     const { length } = pages[i] as CallerPage;
     if (length <= INLINE_PAGE_MAX_BYTES) bytes += length;
   }
-  return Math.min(bytes, INLINE_ANSWER_MAX_BYTES);
+  return bytes > INLINE_CALL_MAX_BYTES ? 0 : bytes;
 }
 
 async function told(read: Promise<RemoteOutcome>, progress: RoundProgress): Promise<RemoteOutcome> {
