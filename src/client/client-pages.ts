@@ -20,7 +20,7 @@ import type { SetFlags } from '../clients/wire/request-flags.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
 import type { CallLimits, MissReason, Reasons, RefusalReason } from '../store/call/call-options.js';
-import type { CallerPage } from '../store/call/caller-page.js';
+import { type CallerPage, fillPage } from '../store/call/caller-page.js';
 import { RequestParts } from '../store/call/request-calls.js';
 import type {
   NamespacePages,
@@ -357,7 +357,7 @@ export class ClientPages implements NamespacePages {
           (reasons as Reasons<MissReason> | undefined)?.note(index, 'other_size');
           return;
         }
-        copyInto(pages[index] as CallerPage, page);
+        fillPage(pages[index] as CallerPage, page);
         this.moved.bytes += page.length;
         results[index] = true;
       });
@@ -439,12 +439,4 @@ function sliceCount(
 
 function joined({ views, length }: CallerPage): Uint8Array {
   return views.length === 1 ? (views[0] as Uint8Array) : Buffer.concat(views, length);
-}
-
-function copyInto({ views }: CallerPage, page: Uint8Array): void {
-  let at = 0;
-  for (const view of views) {
-    view.set(page.subarray(at, at + view.length));
-    at += view.length;
-  }
 }

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { DataLocation } from '../types.js';
 import { inTime } from './call/call-options.js';
-import type { CallerPage } from './call/caller-page.js';
+import { type CallerPage, fillPage } from './call/caller-page.js';
 import type { CallOptions } from './call/request-calls.js';
 import type { CopiedReads, LocatedReads } from './copied-reads.js';
 
@@ -71,12 +71,7 @@ export class FoundPages {
     const copy = await copied.get(key, { ...options, continues: true, mayTake });
     if (copy === 'too-large') return length;
     if (copy === null || reads.isClosed || options.signal?.aborted) return null;
-    let at = 0;
-    for (const view of page.views) {
-      const part = copy.subarray(at, at + view.length);
-      view.set(part);
-      at += part.length;
-    }
+    fillPage(page, copy);
     return copy.length;
   }
 }

@@ -214,7 +214,8 @@ function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
   return whole;
 }
 
-function concatWords(parts: readonly Uint32Array[]): Uint32Array {
+/** The words of all arrays, one after the other, in a new array. */
+export function concatWords(parts: readonly Uint32Array[]): Uint32Array {
   const whole = new Uint32Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
   for (const part of parts) {

@@ -8,6 +8,7 @@ import {
   MAP_IDLE_MS,
   MAP_KEPT_MAX_MARKS,
 } from '../../base/limits.js';
+import { concatWords } from '../../core/binding/key-batch.js';
 import { MARK_WORDS, type PageMark, pageMarks } from '../../core/map/page-map.js';
 import { asFields } from '../../directory/messages/wire.js';
 import type { RpcServer } from '../../rpc/server.js';
@@ -100,7 +101,7 @@ export class MapFeed {
       pages += marks.length / MARK_WORDS;
       if (pages >= MAP_ANSWER_MAX_PAGES) break;
     }
-    return { position: this.#positionOf(reached), marks: joined(parts) };
+    return { position: this.#positionOf(reached), marks: concatWords(parts) };
   }
 
   /** The next part of the list that a follower is being told; another number begins a new list. */
@@ -123,12 +124,12 @@ export class MapFeed {
       const { done, value: keys } = listing.slices.next();
       if (done === true) {
         this.#listings.delete(follower);
-        return { position: this.#positionOf(listing.from), marks: joined(parts) };
+        return { position: this.#positionOf(listing.from), marks: concatWords(parts) };
       }
       parts.push(this.#marksOf(keys));
       pages += keys.length;
     }
-    return { marks: joined(parts) };
+    return { marks: concatWords(parts) };
   }
 
   /** Waits until something has changed, for this time at most. */
@@ -206,15 +207,4 @@ export class MapFeed {
     const isOurs = start === this.#pages.start().toString(36) && Number.isInteger(number) && number <= this.#last;
     return isOurs ? number : -1;
   }
-}
-
-function joined(parts: readonly Uint32Array[]): Uint32Array {
-  if (parts.length === 1) return parts[0] as Uint32Array;
-  const all = new Uint32Array(parts.reduce((words, { length }) => words + length, 0));
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
 }

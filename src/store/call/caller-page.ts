@@ -92,6 +92,17 @@ export function isAddressable(page: CallerPage): boolean {
   return page instanceof RegionPage || page.ranges.length > 0;
 }
 
+/** Copies bytes into a page, as many as fit; returns how many. */
+export function fillPage({ views }: CallerPage, bytes: Uint8Array): number {
+  let at = 0;
+  for (const view of views) {
+    const part = bytes.subarray(at, at + view.length);
+    view.set(part);
+    at += part.length;
+  }
+  return at;
+}
+
 /** Replaces a page's stamp by its original last bytes. */
 export function restoreTail(page: CallerPage, tail: number): void {
   if (page instanceof RegionPage) page.writeTail(tail);

@@ -8,7 +8,7 @@ import { HostRegion } from '../../memory/host-region.js';
 import { imageBytes, imageChecksum, NO_STAMP, STAMP_BYTES } from '../../memory/page-stamp.js';
 import type { ReadOp } from '../../transport/contract/transport.js';
 import type { MissReason, ReasonLog, Reasons } from '../call/call-options.js';
-import { type CallerPage, isAddressable, RegionPage, restoreTail } from '../call/caller-page.js';
+import { type CallerPage, fillPage, isAddressable, RegionPage, restoreTail } from '../call/caller-page.js';
 import type { StoreGround } from '../ground/store-ground.js';
 import type { KnownLocations } from './known-locations.js';
 import type { ReadTroubles } from './read-troubles.js';
@@ -198,13 +198,7 @@ export class MemoryReads {
 
 /** Copies bytes into a page of the caller; false: the page has another length, or its memory is gone. */
 function fill(page: CallerPage, bytes: Uint8Array): boolean {
-  if (page.length !== bytes.length) return false;
-  let at = 0;
-  for (const view of page.views) {
-    view.set(bytes.subarray(at, at + view.length));
-    at += view.length;
-  }
-  return at === bytes.length;
+  return page.length === bytes.length && fillPage(page, bytes) === bytes.length;
 }
 
 /**

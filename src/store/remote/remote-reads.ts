@@ -228,9 +228,9 @@ export class RemoteReads {
       outcome.missed.push(...outdated);
       add(Promise.resolve(outcome));
     }
-    // All pages are one read, unless the caller wants each node's pages as soon as they arrive.
     const { arrived, rest } = this.#memory.take(inMemory, call);
     if (arrived.reads.length > 0) add(Promise.resolve(arrived));
+    // All pages are one read, unless the caller wants each node's pages as soon as they arrive.
     const parts = progress === undefined ? [rest] : byNode(rest);
     for (const part of parts) if (part.count > 0) add(this.#memory.read(part, call));
     if (onDisk.count > 0) for (const read of this.#disks.read(onDisk, call)) add(read);
