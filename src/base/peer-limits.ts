@@ -189,8 +189,9 @@ export const MAP_STEADY_AFTER_MS = 4_000;
 /** Time in which changes of a node's pages are gathered for its followers, and changes after which it is not awaited. */
 export const MAP_BATCH_MS = 20;
 export const MAP_CHANGES_MAX_COUNT = 8_192;
-/** Marks of the latest changes that are kept, of 8 bytes each. */
+/** Marks of the latest changes that are kept, of 8 bytes each, and the batches in which they were gathered. */
 export const MAP_KEPT_MAX_MARKS = 2 ** 18;
+export const MAP_KEPT_MAX_BATCHES = 2_048;
 /** Time without a question after which a node keeps no changes. */
 export const MAP_IDLE_MS = 30_000;
 /** Part of a pool that prefetched pages may take until they are read; one client has half of what others have left. */

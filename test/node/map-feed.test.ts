@@ -1,5 +1,5 @@
 import test from 'ava';
-import { MAP_KEPT_MAX_MARKS } from '../../src/base/limits.js';
+import { MAP_BATCH_MS, MAP_KEPT_MAX_BATCHES, MAP_KEPT_MAX_MARKS } from '../../src/base/limits.js';
 import { MARK_ABSENT, MARK_SURE, PageMap } from '../../src/core/map/page-map.js';
 import { asFields, type Fields } from '../../src/directory/messages/wire.js';
 import { MapFeed } from '../../src/node/map/map-feed.js';
@@ -67,7 +67,14 @@ simulated('map feed: who falls behind further than it keeps is told so', async (
   const keys = keysOf(8_192);
   for (let done = 0; done <= MAP_KEPT_MAX_MARKS; done += keys.length) feed.note(keys.map((key) => `${key} ${done}`));
   t.is((await ask({ after: position })).isLost, true);
-  const again = await ask({ list: 2 });
+  const between = await ask({ list: 2 });
+  for (let time = 0; time <= MAP_KEPT_MAX_BATCHES; time++) {
+    feed.note([`page-${time}`]);
+    await world.sleep(MAP_BATCH_MS + 1);
+    if (time === 1) t.is((await ask({ after: between.position ?? '' })).isLost, false);
+  }
+  t.is((await ask({ after: between.position ?? '' })).isLost, true, 'few pages, but at many times');
+  const again = await ask({ list: 3 });
   t.is((await ask({ after: again.position ?? '' })).isLost, false);
   await world.sleep(61_000);
   t.is((await ask({ after: again.position ?? '' })).isLost, true, 'nothing was kept while nobody asked');

@@ -6,6 +6,7 @@ import {
   MAP_CHANGES_MAX_COUNT,
   MAP_FOLLOWERS_MAX_COUNT,
   MAP_IDLE_MS,
+  MAP_KEPT_MAX_BATCHES,
   MAP_KEPT_MAX_MARKS,
 } from '../../base/limits.js';
 import { concatWords } from '../../core/binding/key-batch.js';
@@ -38,9 +39,10 @@ interface Batch {
 }
 
 /**
- * Tells other nodes which pages this one has, for their maps of the cluster: `map.next`, see MAP.md beside this file. What
- * changes is gathered for MAP_BATCH_MS and kept as marks, at most MAP_KEPT_MAX_MARKS; a follower that falls behind further
- * is told all pages again. While nobody has asked for MAP_IDLE_MS, nothing is kept, and {@link note} costs nothing.
+ * Tells other nodes which pages this one has, for their maps of the cluster: `map.next`, see MAP.md beside this file.
+ * What changes is gathered for MAP_BATCH_MS and kept as marks, at most MAP_KEPT_MAX_MARKS in MAP_KEPT_MAX_BATCHES; a
+ * follower that falls behind further is told all pages again. While nobody has asked for MAP_IDLE_MS, nothing is kept,
+ * and {@link note} costs nothing.
  */
 export class MapFeed {
   readonly #pages: MarkedPages;
@@ -178,7 +180,9 @@ export class MapFeed {
     this.#batches.push({ sequence: ++this.#last, marks });
     this.#keptCount += marks.length / MARK_WORDS;
     let forgotten = 0;
-    for (; this.#keptCount > MAP_KEPT_MAX_MARKS && forgotten < this.#batches.length - 1; forgotten++) {
+    const isTooMuch = () =>
+      this.#keptCount > MAP_KEPT_MAX_MARKS || this.#batches.length - forgotten > MAP_KEPT_MAX_BATCHES;
+    for (; isTooMuch() && forgotten < this.#batches.length - 1; forgotten++) {
       const { sequence, marks: lost } = this.#batches[forgotten] as Batch;
       this.#keptCount -= lost.length / MARK_WORDS;
       this.#keptAfter = sequence;
