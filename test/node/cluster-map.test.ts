@@ -1,5 +1,9 @@
+import { MAP_PAUSE_MIN_MS } from '../../src/base/limits.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { ClusterMap } from '../../src/node/map/cluster-map.js';
+import type { RpcClient } from '../../src/rpc/client.js';
 import { hostPages } from '../../src/store/namespace/host-pages.js';
+import { nodeOf } from '../_support/discovery/masters.js';
 import { PAGE_BYTES, type SimStore, startCluster } from '../_support/node/simulated-stores.js';
 import { simulated } from '../_support/simulated.js';
 import { content } from '../_support/support.js';
@@ -120,4 +124,21 @@ simulated('cluster map: a member that did not answer is not asked first until it
   t.true((await readAtLocations()) > steady);
   await world.sleep(STEADY_MS);
   t.is(await readAtLocations(), steady);
+});
+
+simulated('cluster map: members whose answers have no pages are asked with pauses between', async (t, world) => {
+  const { environment } = world.operator;
+  for (const answer of [{ lost: true }, { lost: true, position: '1' }, {}]) {
+    let asked = 0;
+    const call = async (): Promise<object> => {
+      asked++;
+      return { ...answer, marks: new Uint8Array() };
+    };
+    const rpc = { call } as unknown as RpcClient;
+    const map = new ClusterMap({ nodeId: 'a', rpc, env: environment, distances: () => undefined, maxBytes: 2 ** 20 });
+    map.membersChanged(new Map([['b', nodeOf('b')]]));
+    await world.sleep(10_000);
+    map.close();
+    t.true(asked > 10 && asked <= 10_000 / MAP_PAUSE_MIN_MS + 1, `${JSON.stringify(answer)}: asked ${asked} times`);
+  }
 });

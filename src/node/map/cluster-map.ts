@@ -170,12 +170,16 @@ export class ClusterMap implements ProbablePages {
         // What a lost answer had of a list is lost, too.
         if (!node.isListed) node.from = undefined;
         await pause(clock, MAP_RETRY_MS, signal);
-      } else if (answer.isLost === true) {
-        node.from = undefined;
       } else {
-        this.#take(node, answer);
-        node.heardMs = askedMs;
-        const hasMore = !node.isListed || answer.marks.length / MARK_WORDS >= MAP_ANSWER_MAX_PAGES;
+        if (answer.isLost === true) {
+          node.from = undefined;
+        } else {
+          this.#take(node, answer);
+          node.heardMs = askedMs;
+        }
+        // Only an answer with pages is followed by the next question at once: no member can have itself asked without end.
+        const pages = answer.isLost === true ? 0 : answer.marks.length / MARK_WORDS;
+        const hasMore = pages > 0 && (!node.isListed || pages >= MAP_ANSWER_MAX_PAGES);
         if (!hasMore) await pause(clock, pauseMs, signal);
       }
     }
