@@ -10,6 +10,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   tcp: async () => (await import('./tcp.js')).tcpBench,
   ring: async () => (await import('./ring.js')).ringBench,
   map: async () => (await import('./map.js')).mapBench,
+  'map-feed': async () => (await import('./map-feed.js')).mapFeedBench,
   pool: async () => (await import('./pool.js')).poolBench,
   directory: async () => (await import('./directory.js')).directoryBench,
   rdma: async () => (await import('./rdma.js')).rdmaBench,

@@ -9,6 +9,7 @@ for (const what of [
   'memory',
   'ring',
   'map',
+  'map-feed',
   'pool',
   'directory',
   'tcp',
