@@ -22,6 +22,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   auth: async () => (await import('./auth/auth.js')).authBench,
   disk: async () => (await import('./disk/disk.js')).diskBench,
   clients: async () => (await import('./clients.js')).clientsBench,
+  peers: async () => (await import('./peers/peers.js')).peersBench,
   resp: async () => (await import('./resp.js')).respBench,
   isolation: async () => (await import('./isolation/isolation.js')).isolationBench,
   engine: async () => (await import('./engine/engine.js')).engineBench,
@@ -38,6 +39,7 @@ interface BenchCommandOptions {
   readonly kill: boolean;
   readonly flood?: number;
   readonly hostile?: readonly string[];
+  readonly burn?: number;
   readonly engine?: string;
   readonly environment?: string;
   readonly model?: string;
@@ -64,6 +66,11 @@ export function benchCommand(context: CommandContext): Command {
     )
     .option('--hostile <kinds>', 'with `isolation`: kinds of hostile clients, comma-separated (default: all)', (text) =>
       text.split(','),
+    )
+    .option(
+      '--burn <count>',
+      'with `peers`: processes that keep cores busy meanwhile (default: 0)',
+      wholeNumber(0, 256),
     )
     .addOption(new Option('--engine <name>', 'with `engine`: the engine').choices(ENGINES))
     .option('--environment <folder>', 'with `engine`: virtual environment that has the engine')
@@ -108,6 +115,7 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
         tokens: options.tokens,
       },
       ...(options.flood === undefined ? {} : { floodPerS: options.flood }),
+      ...(options.burn === undefined ? {} : { burn: options.burn }),
       ...(options.hostile === undefined ? {} : { hostile: options.hostile }),
       progress: (text) => progress.update(text),
     });

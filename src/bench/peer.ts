@@ -11,6 +11,7 @@ const PEERS: Readonly<Record<PeerSubject, () => Promise<() => ExecuteCommand<nev
   directory: async () => (await import('./directory.js')).directoryPeer,
   isolation: async () => (await import('./isolation/isolation.js')).isolationPeer,
   metrics: async () => (await import('./metrics.js')).scrapePeer,
+  peers: async () => (await import('./peers/peer-node.js')).nodePeer,
   rdma: async () => (await import('./rdma.js')).rdmaPeer,
   resp: async () => (await import('./resp.js')).respPeer,
   store: async () => (await import('./store/store-pair.js')).storePeer,

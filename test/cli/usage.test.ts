@@ -77,7 +77,7 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [
     ['bench', 'everything'],
     /'everything'/,
-    /tcp, ring, map, map-feed, pool, directory, rdma, memory, small, store, placement, metrics, auth, disk, clients, resp, isolation, engine, cluster/,
+    /tcp, ring, map, map-feed, pool, directory, rdma, memory, small, store, placement, metrics, auth, disk, clients, peers, resp, isolation, engine, cluster/,
   ],
   [['bench', 'cluster', '--nodes', '5,1'], /--nodes/, /2 to 250/],
   [['bench', 'ring', '--rounds', '0'], /--rounds/, /'0'/],

@@ -8,6 +8,7 @@ export type PeerSubject =
   | 'directory'
   | 'isolation'
   | 'metrics'
+  | 'peers'
   | 'rdma'
   | 'resp'
   | 'store'

@@ -46,6 +46,8 @@ export interface BenchOptions {
   readonly floodPerS?: number;
   /** Kinds of hostile clients, for the benchmark `isolation`. Default: all, or a few if `quick`. */
   readonly hostile?: readonly string[];
+  /** Processes that keep cores busy, for the benchmark `peers`. Default: none. */
+  readonly burn?: number;
   /** Reports what the benchmark is doing. */
   progress(text: string): void;
 }

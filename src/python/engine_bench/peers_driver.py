@@ -1,0 +1,313 @@
+"""One process of `meshcache bench peers`: a store, beside which this is a client, and a buffer of its pages.
+
+One JSON object per line on stdin, one answer per line on stdout. The process ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+#: Distance between the beginnings of two pages in the noise that all pages are cut from.
+NOISE_STEP_BYTES = 64
+MASTER_READY_SECONDS = 20.0
+_DEATH_SIGNAL = 1
+
+
+class Store(Protocol):
+    """A store as its users in Python see it. Offsets are places in the buffer; True stands for a page that moved."""
+
+    def read(self, keys: Sequence[str], offsets: Sequence[int], page_bytes: int) -> list[bool]:
+        ...
+
+    def write(self, keys: Sequence[str], offsets: Sequence[int], page_bytes: int) -> list[bool]:
+        ...
+
+    def read_bytes(self, keys: Sequence[str]) -> list[bytes | None]:
+        ...
+
+    def write_bytes(self, keys: Sequence[str], pages: Sequence[bytes]) -> list[bool]:
+        ...
+
+    def exists(self, key: str) -> bool:
+        ...
+
+    def remove(self, keys: Sequence[str]) -> None:
+        ...
+
+
+class MeshCache:
+    """A client of a node."""
+
+    def __init__(self, buffer: mmap.mmap, address: str, **_: Any) -> None:
+        from meshcache import Client, Namespace
+
+        namespace = Namespace(is_mla=True, dtype="", layout="", tag="")
+        self._client = Client(address, name="bench-peers", namespace=namespace, required=True, timeout=60.0)
+        self._region = self._client.register(buffer)
+
+    def read(self, keys: Sequence[str], offsets: Sequence[int], page_bytes: int) -> list[bool]:
+        return self._client.get_into(keys, [(self._region, offset, page_bytes) for offset in offsets])
+
+    def write(self, keys: Sequence[str], offsets: Sequence[int], page_bytes: int) -> list[bool]:
+        pages = [(self._region, offset, page_bytes) for offset in offsets]
+        return self._client.set_from(keys, pages, named=False)
+
+    def read_bytes(self, keys: Sequence[str]) -> list[bytes | None]:
+        return self._client.get_many(keys)
+
+    def write_bytes(self, keys: Sequence[str], pages: Sequence[bytes]) -> list[bool]:
+        return self._client.set_many(keys, pages, named=False)
+
+    def exists(self, key: str) -> bool:
+        return self._client.exists(key)
+
+    def remove(self, keys: Sequence[str]) -> None:
+        self._client.delete(keys)
+
+
+class Mooncake:
+    """A client of Mooncake's master, with a segment of the store's memory, in which its own pages are."""
+
+    def __init__(
+        self,
+        buffer: mmap.mmap,
+        address: str,
+        host: str,
+        segment_bytes: int,
+        work_bytes: int,
+        metrics_port: int = 0,
+        **_: Any,
+    ) -> None:
+        if metrics_port:
+            _start_master(address, metrics_port)
+        from mooncake.store import MooncakeDistributedStore, ReplicateConfig
+
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        self._store = MooncakeDistributedStore()
+        # Objects pass through the store's own buffer, which has room for a whole batch.
+        status = self._store.setup(host, "P2PHANDSHAKE", segment_bytes, 2 * work_bytes, "tcp", "", address)
+        if status != 0:
+            raise RuntimeError(f"Mooncake's client was not set up (status {status})")
+        if self._store.register_buffer(self._address, len(buffer)) != 0:
+            raise RuntimeError("Mooncake's client has not registered the buffer")
+        self._own = ReplicateConfig()
+        self._own.replica_num = 1
+        self._own.preferred_segment = self._store.get_hostname()
+
+    def read(self, keys: Sequence[str], offsets: Sequence[int], page_bytes: int) -> list[bool]:
+        if len(keys) == 1:
+            return [self._store.get_into(keys[0], self._address + offsets[0], page_bytes) == page_bytes]
+        places = [self._address + offset for offset in offsets]
+        return [moved == page_bytes for moved in self._store.batch_get_into(keys, places, [page_bytes] * len(keys))]
+
+    def write(self, keys: Sequence[str], offsets: Sequence[int], page_bytes: int) -> list[bool]:
+        if len(keys) == 1:
+            return [self._store.put_from(keys[0], self._address + offsets[0], page_bytes, self._own) == 0]
+        places = [self._address + offset for offset in offsets]
+        statuses = self._store.batch_put_from(keys, places, [page_bytes] * len(keys), self._own)
+        return [status == 0 for status in statuses]
+
+    def read_bytes(self, keys: Sequence[str]) -> list[bytes | None]:
+        return [page or None for page in self._store.get_batch(keys)]
+
+    def write_bytes(self, keys: Sequence[str], pages: Sequence[bytes]) -> list[bool]:
+        return [self._store.put_batch(keys, pages, self._own) == 0] * len(keys)
+
+    def exists(self, key: str) -> bool:
+        return bool(self._store.is_exist(key) == 1)
+
+    def remove(self, keys: Sequence[str]) -> None:
+        self._store.batch_remove(keys, force=True)
+
+
+STORES: dict[str, Callable[..., Store]] = {"meshcache": MeshCache, "mooncake": Mooncake}
+
+
+class Driver:
+    """Moves pages between a store and the buffer, whose first half is written from and whose second half read into."""
+
+    def __init__(self, store: str, work_bytes: int, **parts: Any) -> None:
+        self._work_bytes = work_bytes
+        descriptor = os.memfd_create("bench-peers")
+        os.ftruncate(descriptor, 2 * work_bytes)
+        self._buffer = mmap.mmap(descriptor, 2 * work_bytes)
+        # All memory is touched before anything is timed.
+        self._wipe(0, 2 * work_bytes)
+        self._store = STORES[store](self._buffer, work_bytes=work_bytes, **parts)
+        self._noise = b""
+        self._page_bytes = 0
+
+    def publish(self, prefix: str, pages: int, page_bytes: int, batch: int) -> dict[str, Any]:
+        """Sets pages, untimed. The same pages are then in the first half of the buffer, for writes."""
+        self._page_bytes = page_bytes
+        self._noise = random.Random(page_bytes).randbytes(page_bytes + pages * NOISE_STEP_BYTES)
+        for page in range(pages):
+            self._buffer[page * page_bytes : (page + 1) * page_bytes] = self._page(page)
+        return {"missed": self._write(prefix, pages, batch)[1].count(False)}
+
+    def move(self, call: str, prefix: str, pages: int, batch: int) -> dict[str, Any]:
+        """One pass over all pages: read, write, bytes_out or bytes_in. Every byte of it is compared, untimed."""
+        if call == "read":
+            self._wipe(self._work_bytes, pages * self._page_bytes)
+            seconds, moved = self._read(prefix, pages, batch)
+            return {"seconds": seconds, **self._compared(moved)}
+        if call == "bytes_out":
+            return self._bytes_out(prefix, pages, batch)
+        if call == "write":
+            seconds, moved = self._write(prefix, pages, batch)
+        else:
+            seconds, moved = self._bytes_in(prefix, pages, batch)
+        return {"seconds": seconds, **self._read_back(prefix, moved, batch)}
+
+    def calls(self, call: str, prefix: str, pages: int) -> dict[str, Any]:
+        """Calls about one page each: exists, read or write. The time is the mean of them all."""
+        keys = _keys(prefix, pages)
+        page_bytes, store = self._page_bytes, self._store
+        self._wipe(self._work_bytes, pages * page_bytes)
+        moved: list[bool] = []
+        start = time.perf_counter()
+        for page, key in enumerate(keys):
+            if call == "exists":
+                moved.append(store.exists(key))
+            elif call == "read":
+                moved += store.read([key], [self._work_bytes + page * page_bytes], page_bytes)
+            else:
+                moved += store.write([key], [page * page_bytes], page_bytes)
+        seconds = (time.perf_counter() - start) / pages
+        if call == "exists":
+            return {"seconds": seconds, "missed": moved.count(False), "wrong": 0}
+        if call == "read":
+            return {"seconds": seconds, **self._compared(moved)}
+        return {"seconds": seconds, **self._read_back(prefix, moved, pages)}
+
+    def remove(self, prefix: str, pages: int) -> dict[str, Any]:
+        self._store.remove(_keys(prefix, pages))
+        return {}
+
+    def _read(self, prefix: str, pages: int, batch: int) -> tuple[float, list[bool]]:
+        keys, page_bytes, first = _keys(prefix, pages), self._page_bytes, self._work_bytes
+        moved: list[bool] = []
+        start = time.perf_counter()
+        for low in range(0, pages, batch):
+            some = keys[low : low + batch]
+            offsets = [first + page * page_bytes for page in range(low, low + len(some))]
+            moved += self._store.read(some, offsets, page_bytes)
+        return time.perf_counter() - start, moved
+
+    def _write(self, prefix: str, pages: int, batch: int) -> tuple[float, list[bool]]:
+        keys, page_bytes = _keys(prefix, pages), self._page_bytes
+        moved: list[bool] = []
+        start = time.perf_counter()
+        for low in range(0, pages, batch):
+            some = keys[low : low + batch]
+            moved += self._store.write(some, [page * page_bytes for page in range(low, low + len(some))], page_bytes)
+        return time.perf_counter() - start, moved
+
+    def _bytes_in(self, prefix: str, pages: int, batch: int) -> tuple[float, list[bool]]:
+        keys = _keys(prefix, pages)
+        datas = [self._page(page) for page in range(pages)]
+        moved: list[bool] = []
+        start = time.perf_counter()
+        for low in range(0, pages, batch):
+            moved += self._store.write_bytes(keys[low : low + batch], datas[low : low + batch])
+        return time.perf_counter() - start, moved
+
+    def _bytes_out(self, prefix: str, pages: int, batch: int) -> dict[str, Any]:
+        keys = _keys(prefix, pages)
+        found: list[bytes | None] = []
+        start = time.perf_counter()
+        for low in range(0, pages, batch):
+            found += self._store.read_bytes(keys[low : low + batch])
+        seconds = time.perf_counter() - start
+        wrong = sum(data is not None and data != self._page(page) for page, data in enumerate(found))
+        return {"seconds": seconds, "missed": found.count(None), "wrong": wrong}
+
+    def _read_back(self, prefix: str, written: list[bool], batch: int) -> dict[str, Any]:
+        """Reads and compares what a pass has written, then removes it. What cannot be read counts as missed."""
+        pages = len(written)
+        self._wipe(self._work_bytes, pages * self._page_bytes)
+        _, found = self._read(prefix, pages, batch)
+        self.remove(prefix, pages)
+        return self._compared([is_set and is_found for is_set, is_found in zip(written, found)])
+
+    def _compared(self, moved: list[bool]) -> dict[str, Any]:
+        wrong = 0
+        for page, is_moved in enumerate(moved):
+            at = self._work_bytes + page * self._page_bytes
+            wrong += is_moved and self._buffer[at : at + self._page_bytes] != self._page(page)
+        return {"missed": moved.count(False), "wrong": wrong}
+
+    def _page(self, page: int) -> bytes:
+        first = page * NOISE_STEP_BYTES
+        return self._noise[first : first + self._page_bytes]
+
+    def _wipe(self, first: int, count: int) -> None:
+        self._buffer[first : first + count] = bytes(count)
+
+
+def _keys(prefix: str, pages: int) -> list[str]:
+    return [f"{prefix}{page:08x}" for page in range(pages)]
+
+
+def _start_master(address: str, metrics_port: int) -> None:
+    """Starts Mooncake's master, which the kernel ends with this process. Returns when it listens."""
+    host, port = address.rsplit(":", 1)
+    libc = ctypes.CDLL(None)
+    words = [f"--rpc_address={host}", f"--rpc_port={port}", f"--metrics_port={metrics_port}"]
+    program = os.path.join(os.path.dirname(sys.executable), "mooncake_master")
+    master = subprocess.Popen(
+        [program, *words, "--enable_metric_reporting=false"],
+        stdin=subprocess.DEVNULL,
+        preexec_fn=lambda: libc.prctl(_DEATH_SIGNAL, signal.SIGKILL),
+    )
+    until = time.monotonic() + MASTER_READY_SECONDS
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=1.0).close()
+            return
+        except OSError as error:
+            if master.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"Mooncake's master does not listen at {address}: {error}") from None
+            time.sleep(0.05)
+
+
+def serve() -> None:
+    """Executes commands until stdin ends, or nobody reads the answers any more."""
+    # Stores print to stdout. It is redirected to stderr from here on, and answers use a separate descriptor.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    driver: Driver | None = None
+    for line in sys.stdin:
+        command: dict[str, Any] = json.loads(line)
+        operation = command.pop("op")
+        try:
+            if operation == "start":
+                driver = Driver(**command)
+                result: dict[str, Any] = {}
+            else:
+                result = getattr(driver, operation)(**command)
+        except Exception as error:
+            traceback.print_exc()
+            result = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(result) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    try:
+        serve()
+    finally:
+        # A store whose servers are gone must not keep the process.
+        os._exit(0)
