@@ -1,23 +1,28 @@
 import { execFile } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
 import { LOG_LEVELS } from '../../src/base/environment/log.js';
-import { parseSize } from '../../src/base/sizes.js';
-import { CONFIG_KEYS, MeshCacheConfig } from '../../src/config.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 import { collect, firstLine, startCli } from '../_support/cli/run-cli.js';
 import {
-  type Container,
-  hasKubectl,
+  configOf,
   kustomized,
-  manifestsOf,
-  variablesOf,
-  yamlDocuments,
+  type Manifest,
+  manifestsIn,
+  nodeOf,
+  noHelm,
+  noKustomize,
+  only,
+  rendered,
+  settingsOf,
+  type Workload,
 } from '../_support/deploy/manifests.js';
 import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
 import { tokenOf, UsersFile, userNamed } from '../_support/users-file.js';
 
 const FOLDER = 'deploy/kubernetes';
@@ -29,131 +34,130 @@ const LINGER_MAX_SECONDS = 2;
 /** Kubernetes gives these ports to Services. */
 const NODE_PORTS = { first: 30_000, last: 32_767 };
 
-const settings = variablesOf(`${FOLDER}/base/meshcache.env`);
-const texts = ['namespace/namespace', 'base/service', 'base/daemonset'].map((name) =>
-  readFileSync(`${FOLDER}/${name}.yaml`, 'utf8'),
-);
-const { Namespace, Service, DaemonSet } = manifestsOf(texts.join('---\n'));
-const { metadata, spec } = DaemonSet.spec.template;
-const [container] = spec.containers;
+interface Service extends Manifest {
+  readonly spec: {
+    readonly clusterIP: string;
+    readonly selector: Record<string, string>;
+    readonly ports: readonly { readonly port: number }[];
+  };
+}
+
+/** Adds a test of what the chart makes of its own values. */
+const withHelm = unless(noHelm);
+
+/** The DaemonSet of the chart's own values, its node, and the settings of that. */
+function inference() {
+  const manifests = rendered();
+  const daemonSet = only<Workload>(manifests, 'DaemonSet');
+  const { metadata, spec } = daemonSet.spec.template;
+  return {
+    manifests,
+    daemonSet,
+    metadata,
+    spec,
+    container: nodeOf(daemonSet),
+    settings: settingsOf(manifests, daemonSet),
+  };
+}
 
 function portsOf(variables: Readonly<Record<string, string>>): number[] {
   return Object.entries(variables).flatMap(([name, value]) => (name.endsWith('_PORT') ? [Number(value)] : []));
 }
 
-/** A configuration of these variables, with what only a cluster knows. */
-function configOf(variables: Readonly<Record<string, string>>): MeshCacheConfig {
-  const keys = Object.entries(variables).filter(([name]) => name !== 'MESHCACHE_LOG');
-  const mapping = keys.map(([name, value]) => [name.replace(/^MESHCACHE_/, '').toLowerCase(), value] as const);
-  for (const [key] of mapping) if (!CONFIG_KEYS.includes(key)) throw new Error(`${key} is no configuration key`);
-  return MeshCacheConfig.fromExtraConfig({ discovery_addr: '10.0.0.1:18499', ...Object.fromEntries(mapping) });
-}
+/** The text of the file with the example's commands. */
+const documented = readFileSync(`${FOLDER}/example/values.yaml`, 'utf8');
 
-/** Checks that the pool and 1 GiB more fit into the memory of the container. */
-function assertFits(t: ExecutionContext, config: MeshCacheConfig, { resources }: Container): void {
-  for (const memory of [resources.requests.memory, resources.limits.memory]) {
-    const bytes = parseSize(String(memory).replace('Gi', 'gb')) as number;
-    t.true(config.globalSegmentSize + 2 ** 30 <= bytes, `${config.globalSegmentSize} in ${memory}`);
-  }
-}
-
-test('deploy, Kubernetes: every file is YAML, and every file that a kustomization names exists', (t) => {
-  const files = readdirSync(FOLDER, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.yaml'));
-  t.true(files.length >= 7);
-  for (const file of files) {
-    const documents = yamlDocuments(readFileSync(join(FOLDER, file), 'utf8'));
-    t.is(documents.length, 1, file);
-    if (!file.endsWith('kustomization.yaml')) continue;
-    const { resources, configMapGenerator, patches } = documents[0] as {
-      resources: string[];
-      configMapGenerator?: { envs?: string[] }[];
-      patches?: { path?: string }[];
-    };
-    const named = [...resources, ...(configMapGenerator ?? []).flatMap(({ envs }) => envs ?? [])];
-    for (const path of [...named, ...(patches ?? []).flatMap(({ path }) => path ?? [])])
-      t.true(existsSync(join(FOLDER, dirname(file), path)), `${file}: ${path}`);
-  }
-});
-
-/** The kinds of everything that a folder applies and deletes, with what it builds on. */
-function kindsOf(folder: string): string[] {
-  const [{ resources }] = yamlDocuments(readFileSync(join(folder, 'kustomization.yaml'), 'utf8')) as [
-    { readonly resources: readonly string[] },
-  ];
-  return resources.flatMap((name) => {
-    if (!name.endsWith('.yaml')) return kindsOf(join(folder, name));
-    return yamlDocuments(readFileSync(join(folder, name), 'utf8')).map((each) => (each as { kind: string }).kind);
-  });
-}
-
-test('deploy, Kubernetes: deleting some of the nodes does not delete the namespace of all', (t) => {
+test('deploy, Kubernetes: uninstalling nodes does not delete the namespace and the Secret of all', (t) => {
   // Cause: `kubectl delete -k storage` deleted the namespace of its base, with the Secret and all other nodes.
-  t.deepEqual(kindsOf(`${FOLDER}/namespace`), ['Namespace']);
-  const others = readdirSync(FOLDER).filter((name) => name !== 'namespace');
-  for (const name of others) t.deepEqual(kindsOf(join(FOLDER, name)).sort(), ['DaemonSet', 'Service'], name);
-  t.deepEqual(others.sort(), ['base', 'example', 'rdma', 'storage']);
-  for (const file of ['docs/operations.md', `${FOLDER}/example/kustomization.yaml`])
-    t.true(readFileSync(file, 'utf8').includes('kubectl apply -k deploy/kubernetes/namespace\n'), file);
+  const namespace = manifestsIn(readFileSync(`${FOLDER}/namespace/namespace.yaml`, 'utf8'));
+  t.like(namespace, [{ kind: 'Namespace', metadata: { name: 'meshcache' } }]);
+  for (const text of [readFileSync('docs/kubernetes.md', 'utf8'), documented])
+    t.true(text.includes('kubectl apply -k deploy/kubernetes/namespace\n'));
 });
 
-test('deploy, Kubernetes: labels, settings, volumes and the Secret fit together', (t) => {
-  t.is(Namespace.metadata.name, 'meshcache');
-  t.deepEqual(DaemonSet.spec.selector.matchLabels, metadata.labels);
-  t.deepEqual(Service.spec.selector, metadata.labels);
-  t.is(Service.spec.clusterIP, 'None');
-  t.deepEqual(container.envFrom, [{ configMapRef: { name: 'meshcache' } }]);
+unless(noKustomize)('deploy, Kubernetes: kustomize makes of the example what Helm makes of it', (t) => {
+  const sorted = (manifests: readonly Manifest[]) =>
+    [...manifests].sort((one, other) => one.kind.localeCompare(other.kind));
+  const byHelm = rendered(documented);
+  t.deepEqual(sorted(kustomized(`${FOLDER}/example`)), sorted(byHelm));
+  t.deepEqual(
+    manifestsIn(readFileSync(`${FOLDER}/namespace/namespace.yaml`, 'utf8')),
+    kustomized(`${FOLDER}/namespace`),
+  );
+  t.false(byHelm.some(({ kind }) => ['Namespace', 'Secret'].includes(kind)));
+});
+
+withHelm('deploy, Kubernetes: labels, settings, volumes and the Secret fit together', (t) => {
+  const { manifests, daemonSet, metadata, spec, container, settings } = inference();
+  t.deepEqual(daemonSet.spec.selector.matchLabels, metadata.labels);
+  const service = only<Service>(manifests, 'Service');
+  t.like(metadata.labels, service.spec.selector);
+  t.is(service.spec.clusterIP, 'None');
   const volumes = new Set(spec.volumes.map(({ name }) => name));
   for (const { name } of container.volumeMounts) t.true(volumes.has(name), name);
+  const { name, namespace } = service.metadata;
+  t.is(settings.MESHCACHE_DISCOVERY_ADDR, `dns://${name}.${namespace}.svc.cluster.local:18499`);
 
-  // The documented command makes exactly the keys that the DaemonSet uses.
-  const documented = readFileSync(`${FOLDER}/example/kustomization.yaml`, 'utf8');
-  const made = [...documented.matchAll(/--from-literal=([\w-]+)="\$\(openssl rand -hex 32\)"/g)].map(([, key]) => key);
+  // The documented commands make exactly the keys that the DaemonSet uses.
   const secret = spec.volumes.find(({ name }) => name === 'cluster-secret')?.secret;
   const token = container.env.find(({ name }) => name === 'MESHCACHE_METRICS_TOKEN')?.valueFrom.secretKeyRef;
   t.deepEqual([secret?.secretName, token?.name], ['meshcache', 'meshcache']);
-  t.deepEqual([...(secret?.items ?? []).map(({ key }) => key), token?.key], made);
+  for (const text of [documented, readFileSync('docs/kubernetes.md', 'utf8')]) {
+    const made = [...text.matchAll(/--from-literal=([\w-]+)="\$\(openssl rand -hex 32\)"/g)].map(([, key]) => key);
+    t.deepEqual([...(secret?.items ?? []).map(({ key }) => key), token?.key], made);
+    t.notRegex(text, /change-?me/i);
+  }
   const mounted = container.volumeMounts.find(({ name }) => name === 'cluster-secret')?.mountPath ?? '';
   t.is(settings.MESHCACHE_CLUSTER_SECRET_FILE, join(mounted, secret?.items[0]?.path ?? ''));
-  for (const text of [...texts, documented]) t.notRegex(text, /change-?me/i);
 });
 
-test('deploy, Kubernetes: every setting is a key with an allowed value, and the pool fits into the memory', (t) => {
+withHelm('deploy, Kubernetes: every setting is a key with an allowed value, and its folders are mounted', (t) => {
+  const { spec, container, settings } = inference();
   t.true(LOG_LEVELS.includes(settings.MESHCACHE_LOG as string));
   const config = configOf({ ...settings, ...Object.fromEntries(container.env.map(({ name }) => [name, '10.0.0.1'])) });
-  assertFits(t, config, container);
-  t.true(container.volumeMounts.some(({ mountPath }) => mountPath === config.diskPath));
+  for (const folder of [config.diskPath, dirname(config.poolPath as string), dirname(config.clientSocket as string)])
+    t.true(
+      container.volumeMounts.some(({ mountPath }) => mountPath === folder),
+      folder,
+    );
   // Pods of engines mount the same folder of the machine.
   const sockets = container.volumeMounts.find(({ mountPath }) => mountPath === dirname(config.clientSocket as string));
   const volume = spec.volumes.find(({ name }) => name === sockets?.name);
   t.like(volume, { hostPath: { path: sockets?.mountPath, type: 'DirectoryOrCreate' } });
 });
 
-test('deploy, Kubernetes: all ports are fixed, are those of the settings, and no Service can have them', (t) => {
-  const byName = Object.fromEntries(container.ports.map(({ name, containerPort }) => [name, containerPort]));
+withHelm('deploy, Kubernetes: all ports are fixed, are those of the settings, and no Service can have them', (t) => {
+  const { manifests, metadata, container, settings } = inference();
+  const byName = Object.fromEntries(container.ports.map(({ name, containerPort }) => [name, String(containerPort)]));
   t.deepEqual(byName, {
-    discovery: 18499,
-    control: Number(settings.MESHCACHE_CONTROL_PORT),
-    data: Number(settings.MESHCACHE_TCP_PORT),
-    metrics: Number(settings.MESHCACHE_METRICS_PORT),
+    discovery: settings.MESHCACHE_DISCOVERY_PORT,
+    control: settings.MESHCACHE_CONTROL_PORT,
+    data: settings.MESHCACHE_TCP_PORT,
+    metrics: settings.MESHCACHE_METRICS_PORT,
   });
-  const ports = [byName.discovery as number, ...portsOf(settings)];
+  const ports = portsOf(settings);
   t.is(new Set(ports).size, 5);
   for (const port of ports) t.true(port > 1024 && (port < NODE_PORTS.first || port > NODE_PORTS.last), String(port));
 
   t.like(container.readinessProbe, { httpGet: { path: '/healthz', port: 'metrics' } });
   t.like(container.livenessProbe, { tcpSocket: { port: 'metrics' } });
-  t.deepEqual(metadata.annotations, {
-    'prometheus.io/scrape': 'true',
-    'prometheus.io/port': settings.MESHCACHE_METRICS_PORT,
-    'prometheus.io/path': '/metrics',
-  });
   t.deepEqual(
-    Service.spec.ports.map(({ port }) => String(port)),
+    { ...metadata.annotations, 'meshcache/settings': undefined },
+    {
+      'prometheus.io/scrape': 'true',
+      'prometheus.io/port': settings.MESHCACHE_METRICS_PORT,
+      'prometheus.io/path': '/metrics',
+      'meshcache/settings': undefined,
+    },
+  );
+  t.deepEqual(
+    only<Service>(manifests, 'Service').spec.ports.map(({ port }) => String(port)),
     [settings.MESHCACHE_METRICS_PORT],
   );
 });
 
-test('deploy, Kubernetes: machines with GPUs take the pod, and it has time for its drain', (t) => {
+withHelm('deploy, Kubernetes: machines with GPUs take the pod, and it has time for its drain', (t) => {
+  const { spec, container } = inference();
   t.deepEqual(Object.keys(spec.nodeSelector), ['nvidia.com/gpu.present']);
   t.deepEqual(spec.tolerations, [{ key: 'nvidia.com/gpu', operator: 'Exists', effect: 'NoSchedule' }]);
   t.true(spec.hostNetwork);
@@ -166,9 +170,13 @@ test('deploy, Kubernetes: machines with GPUs take the pod, and it has time for i
 
 /** A node as the DaemonSet starts it, with more variables, and its `preStop`. */
 async function startedPod(t: ExecutionContext, more: Readonly<Record<string, string>> = {}) {
+  const { container, settings } = inference();
   t.deepEqual(container.command, ['meshcache']);
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-deploy-'));
-  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const memory = mkdtempSync('/dev/shm/meshcache-deploy-');
+  t.teardown(() => {
+    for (const path of [folder, memory]) rmSync(path, { recursive: true, force: true });
+  });
   writeFileSync(join(folder, 'secret'), 'a secret of a test\n');
   const here = {
     MESHCACHE_DISCOVERY_ADDR: `127.0.0.1:${await freePort()}`,
@@ -178,14 +186,17 @@ async function startedPod(t: ExecutionContext, more: Readonly<Record<string, str
     MESHCACHE_METRICS_TOKEN: 'token',
     MESHCACHE_CLUSTER_SECRET_FILE: join(folder, 'secret'),
     MESHCACHE_GLOBAL_SEGMENT_SIZE: '1mb',
+    MESHCACHE_POOL_PATH: join(memory, 'pool'),
     MESHCACHE_DISK_PATH: join(folder, 'disk'),
     MESHCACHE_DISK_SIZE: '8mb',
     MESHCACHE_CLIENT_SOCKET: join(folder, 'node.sock'),
   };
   // Every variable that this machine cannot have is replaced, and so are the ports.
   for (const { name } of container.env) t.true(name in here, name);
-  const ports = Object.keys(settings).filter((name) => name.endsWith('_PORT'));
-  const env = { ...settings, ...here, ...more, ...Object.fromEntries(ports.map((name) => [name, '0'])) };
+  const ports = Object.keys(settings).filter((name) => name.endsWith('_PORT') && name !== 'MESHCACHE_DISCOVERY_PORT');
+  const { MESHCACHE_POOL_PATH, ...withoutAddon } = { ...settings, ...here };
+  const kept: Record<string, string> = loadNative().addon === null ? {} : { MESHCACHE_POOL_PATH };
+  const env = { ...withoutAddon, ...kept, ...more, ...Object.fromEntries(ports.map((name) => [name, '0'])) };
   const child = startCli(container.args, { env });
   t.teardown(() => child.kill('SIGKILL'));
   const ended = collect(child);
@@ -207,76 +218,25 @@ async function startedPod(t: ExecutionContext, more: Readonly<Record<string, str
   return { drain, ended };
 }
 
-test('deploy, Kubernetes: its commands work: the probe finds the node, and preStop drains it', async (t) => {
+withHelm('deploy, Kubernetes: its commands work: the probe finds the node, and preStop drains it', async (t) => {
   const { drain, ended } = await startedPod(t);
   t.regex((await drain()).stdout, /machine-1/);
   t.is((await ended).status, 0);
 });
 
-test('deploy, Kubernetes: with users, preStop drains the node with the token that the documents name', async (t) => {
+withHelm('deploy, Kubernetes: with users, preStop drains the node with the token of a Secret', async (t) => {
   const users = new UsersFile(t, userNamed('drainer'));
   const { drain, ended } = await startedPod(t, { MESHCACHE_USERS_FILE: users.path });
   await t.throwsAsync(drain(), { message: /drain/ });
   const token = `${users.path}.token`;
   writeFileSync(token, tokenOf('drainer'), { mode: 0o600 });
-  const variable = /give the container `(\w+)=\/etc\/meshcache\/drain-token`/.exec(
-    readFileSync('docs/operations.md', 'utf8'),
-  );
-  t.regex((await drain({ [variable?.[1] ?? '']: token })).stdout, /machine-1/);
+  const daemonSet = only<Workload>(rendered({ secret: { drainTokenKey: 'drainer' } }), 'DaemonSet');
+  const secret = daemonSet.spec.template.spec.volumes.find(({ name }) => name === 'cluster-secret')?.secret;
+  const path = secret?.items.find(({ key }) => key === 'drainer')?.path;
+  const variable = nodeOf(daemonSet).env.find(({ value }) => value === `/etc/meshcache/${path}`);
+  t.regex((await drain({ [variable?.name ?? '']: token })).stdout, /machine-1/);
   t.is((await ended).status, 0);
 });
-
-const withKubectl = hasKubectl ? test : test.skip;
-const skipped = hasKubectl ? '' : ' (skipped: there is no kubectl)';
-
-withKubectl(`deploy, Kubernetes: the overlay adds what RDMA needs, and the example is complete${skipped}`, (t) => {
-  const base = kustomized(`${FOLDER}/base`);
-  const rdma = kustomized(`${FOLDER}/rdma`);
-  const example = kustomized(`${FOLDER}/example`);
-  for (const { ConfigMap, DaemonSet: set } of [base, rdma, example]) {
-    const [{ envFrom }] = set.spec.template.spec.containers;
-    t.is(envFrom[0]?.configMapRef.name, ConfigMap?.metadata.name);
-  }
-  const [withTcp] = base.DaemonSet.spec.template.spec.containers;
-  const [withRdma] = rdma.DaemonSet.spec.template.spec.containers;
-  t.is(base.ConfigMap?.data.MESHCACHE_PROTOCOL, 'tcp');
-  t.is(rdma.ConfigMap?.data.MESHCACHE_PROTOCOL, 'rdma');
-  t.false(Object.keys(withTcp.resources.limits).some((name) => name.startsWith('rdma/')));
-  t.is(withRdma.resources.limits['rdma/hca_shared_devices_a'], 1);
-  t.deepEqual(withRdma.securityContext.capabilities, { drop: ['ALL'], add: ['IPC_LOCK'] });
-  const port = withRdma.ports.find(({ name }) => name === 'rdma')?.containerPort;
-  t.is(rdma.ConfigMap?.data.MESHCACHE_RDMA_PORT, String(port));
-  t.is(withRdma.ports.length, withTcp.ports.length + 1);
-
-  const [inExample] = example.DaemonSet.spec.template.spec.containers;
-  t.regex(inExample.image, /\/meshcache:\d+\.\d+\.\d+$/);
-  const { MESHCACHE_DISCOVERY_ADDR } = example.ConfigMap?.data ?? {};
-  const discovery = withTcp.ports.find(({ name }) => name === 'discovery')?.containerPort;
-  for (const address of MESHCACHE_DISCOVERY_ADDR?.split(',') ?? [''])
-    t.true(address.endsWith(`:${discovery}`), address);
-  const { name, namespace } = { ...Service.metadata, namespace: Namespace.metadata.name };
-  t.is(MESHCACHE_DISCOVERY_ADDR, `dns://${name}.${namespace}.svc.cluster.local:${discovery}`);
-  assertFits(t, configOf(example.ConfigMap?.data ?? {}), inExample);
-});
-
-withKubectl(
-  `deploy, Kubernetes: storage nodes are on machines of their own, with settings of their own${skipped}`,
-  (t) => {
-    const base = kustomized(`${FOLDER}/base`);
-    const { ConfigMap, DaemonSet: set } = kustomized(`${FOLDER}/storage`);
-    const [storage] = set.spec.template.spec.containers;
-    t.is(storage.envFrom[0]?.configMapRef.name, ConfigMap?.metadata.name);
-    t.not(ConfigMap?.metadata.name, base.ConfigMap?.metadata.name);
-    const config = configOf(ConfigMap?.data ?? {});
-    t.is(config.role, 'storage');
-    t.is(configOf(base.ConfigMap?.data ?? {}).role, 'peer');
-    assertFits(t, config, storage);
-    const labels = set.spec.template.metadata.labels;
-    t.deepEqual(set.spec.selector.matchLabels, labels);
-    t.is(labels['app.kubernetes.io/name'], metadata.labels['app.kubernetes.io/name'], 'discovery finds both');
-    t.notDeepEqual(labels, metadata.labels);
-  },
-);
 
 test('deploy, container: the file names paths, scripts and a command that exist', (t) => {
   const lines = readFileSync(CONTAINERFILE, 'utf8').replaceAll(/\\\n/g, ' ').split('\n');

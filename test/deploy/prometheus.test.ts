@@ -10,7 +10,7 @@ import { diskSizeFor } from '../../src/disk/disk-store.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { AttachedClient } from '../_support/attached-client.js';
 import { isAlive } from '../_support/cli/run-cli.js';
-import { deployFile, missingProgram, PrometheusServer, promtool } from '../_support/deploy/files.js';
+import { ALERTS, DASHBOARD, deployFile, missingProgram, PrometheusServer, promtool } from '../_support/deploy/files.js';
 import { until } from '../_support/support.js';
 
 interface Panel {
@@ -38,7 +38,7 @@ const TOKEN = 'scraping-token';
 /** Nodes on this machine may have no RDMA, and have no object store. */
 const ELSEWHERE = /meshcache_(rdma|object)_/;
 
-const dashboard = JSON.parse(readFileSync(deployFile('grafana-dashboard.json'), 'utf8')) as Dashboard;
+const dashboard = JSON.parse(readFileSync(deployFile(DASHBOARD), 'utf8')) as Dashboard;
 const panels = dashboard.panels.flatMap((panel) => [panel, ...(panel.panels ?? [])]);
 const noPromtool = missingProgram('promtool');
 const noPrometheus = missingProgram('prometheus');
@@ -58,7 +58,7 @@ function titled(title: string, missing: string | undefined): string {
 const ACCEPTED = 'deploy: Prometheus’ own tool accepts the alert rules, their tests and the example configuration';
 withPromtool(titled(ACCEPTED, noPromtool), (t) => {
   for (const [first, second, file] of [
-    ['check', 'rules', 'prometheus-alerts.yml'],
+    ['check', 'rules', ALERTS],
     ['test', 'rules', 'prometheus-alerts.test.yml'],
     ['check', 'config', 'prometheus.yml'],
   ] as const) {
@@ -93,7 +93,7 @@ withPromtool(titled(KUBERNETES_JOB, noPromtool), (t) => {
 });
 
 test('deploy: every alert says how bad it is, what has happened and what to do, and has a test', (t) => {
-  const rules = readFileSync(deployFile('prometheus-alerts.yml'), 'utf8').split('- alert: ').slice(1);
+  const rules = readFileSync(deployFile(ALERTS), 'utf8').split('- alert: ').slice(1);
   const tests = readFileSync(deployFile('prometheus-alerts.test.yml'), 'utf8');
   t.true(rules.length >= 11);
   for (const rule of rules) {
@@ -173,7 +173,7 @@ withPrometheus(
 
     const prometheus = await PrometheusServer.start(`
 global: { scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s }
-rule_files: [${JSON.stringify(deployFile('prometheus-alerts.yml'))}]
+rule_files: [${JSON.stringify(deployFile(ALERTS))}]
 scrape_configs:
   - job_name: meshcache
     authorization: { credentials: ${TOKEN} }
@@ -271,7 +271,7 @@ scrape_configs:
 
     await until(async () => (await prometheus.rules()).every(({ health }) => health !== 'unknown'));
     const rules = await prometheus.rules();
-    t.is(rules.length, readFileSync(deployFile('prometheus-alerts.yml'), 'utf8').split('- alert: ').length - 1);
+    t.is(rules.length, readFileSync(deployFile(ALERTS), 'utf8').split('- alert: ').length - 1);
     const known = new Set(
       (await prometheus.query('count by (__name__) ({job="meshcache"})', atS)).map(({ metric }) => metric.__name__),
     );

@@ -5,6 +5,10 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { freePort, until } from '../support.js';
 
+/** Files of the chart that are also used without Kubernetes. */
+export const ALERTS = 'helm/meshcache/files/prometheus-alerts.yml';
+export const DASHBOARD = 'helm/meshcache/files/grafana-dashboard.json';
+
 /** The path of a file of deploy/; bundled tests lie two folders below the project. */
 export function deployFile(name: string): string {
   return fileURLToPath(new URL(`../../deploy/${name}`, import.meta.url));

@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { parseAllDocuments } from 'yaml';
+import { CONFIG_KEYS, MeshCacheConfig } from '../../../src/config.js';
 
 export interface Probe {
   readonly httpGet?: { readonly path: string; readonly port: string };
@@ -8,23 +9,30 @@ export interface Probe {
 }
 
 export interface Container {
+  readonly name: string;
+  readonly restartPolicy?: string;
   readonly image: string;
   readonly command: string[];
   readonly args: string[];
   readonly envFrom: { readonly configMapRef: { readonly name: string } }[];
-  readonly env: { readonly name: string; readonly valueFrom: Record<string, Record<string, string>> }[];
+  readonly env: {
+    readonly name: string;
+    readonly value?: string;
+    readonly valueFrom: Record<string, Record<string, string>>;
+  }[];
   readonly ports: { readonly name: string; readonly containerPort: number }[];
   readonly lifecycle: { readonly preStop: { readonly exec: { readonly command: string[] } } };
   readonly livenessProbe: Probe;
   readonly readinessProbe: Probe;
   readonly resources: { readonly requests: Record<string, string>; readonly limits: Record<string, string | number> };
   readonly securityContext: { readonly capabilities: { readonly add?: string[]; readonly drop: string[] } };
-  readonly volumeMounts: { readonly name: string; readonly mountPath: string }[];
+  readonly volumeMounts: { readonly name: string; readonly mountPath: string; readonly subPath?: string }[];
 }
 
 export interface Volume {
   readonly name: string;
   readonly hostPath?: { readonly path: string; readonly type: string };
+  readonly emptyDir?: { readonly medium?: string; readonly sizeLimit?: string };
   readonly secret?: { readonly secretName: string; readonly items: { readonly key: string; readonly path: string }[] };
 }
 
@@ -36,24 +44,37 @@ export interface PodTemplate {
     readonly terminationGracePeriodSeconds: number;
     readonly nodeSelector: Record<string, string>;
     readonly tolerations: { readonly key: string; readonly operator: string; readonly effect: string }[];
-    readonly containers: [Container];
+    readonly initContainers?: Container[];
+    readonly containers: [Container, ...Container[]];
     readonly volumes: Volume[];
   };
 }
 
-export interface Manifests {
-  readonly Namespace: { readonly metadata: { readonly name: string } };
-  readonly Service: {
-    readonly metadata: { readonly name: string };
-    readonly spec: { clusterIP: string; selector: Record<string, string>; ports: { readonly port: number }[] };
+/** A pod with nodes in it: a DaemonSet or a StatefulSet. */
+export interface Workload {
+  readonly kind: 'DaemonSet' | 'StatefulSet';
+  readonly metadata: { readonly name: string };
+  readonly spec: {
+    readonly selector: { readonly matchLabels: Record<string, string> };
+    readonly template: PodTemplate;
+    readonly volumeClaimTemplates?: readonly {
+      readonly metadata: { readonly name: string };
+      readonly spec: { readonly resources: { readonly requests: { readonly storage: string } } };
+    }[];
   };
-  readonly ConfigMap?: { readonly metadata: { readonly name: string }; readonly data: Record<string, string> };
-  readonly DaemonSet: {
-    readonly spec: {
-      readonly selector: { readonly matchLabels: Record<string, string> };
-      readonly template: PodTemplate;
-    };
-  };
+}
+
+export interface ConfigMap {
+  readonly kind: 'ConfigMap';
+  readonly metadata: { readonly name: string };
+  readonly data: Record<string, string>;
+}
+
+/** Any manifest. */
+export interface Manifest {
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly namespace?: string; readonly labels: Record<string, string> };
+  readonly spec?: unknown;
 }
 
 /** The documents of a YAML text. Throws an error that has what is wrong with it. */
@@ -65,25 +86,99 @@ export function yamlDocuments(text: string): unknown[] {
   return documents.map((document) => document.toJS());
 }
 
-/** The documents of a YAML text by their kind. */
-export function manifestsOf(text: string): Manifests {
-  const documents = yamlDocuments(text) as { kind: string }[];
-  return Object.fromEntries(documents.map((content) => [content.kind, content])) as unknown as Manifests;
+/** Programs that test/deploy/tools.sh brings, or that are here anyway. */
+const TOOLS = resolve('build/kubernetes/bin');
+const TOOLS_ENV = { ...process.env, PATH: `${TOOLS}:${process.env.PATH}` };
+const BROUGHT = 'test/deploy/tools.sh brings it';
+
+export interface ToolRun {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
 }
 
-/** The variables of a file of `NAME=value` lines, as kustomize reads it. */
-export function variablesOf(path: string): Record<string, string> {
-  const lines = readFileSync(path, 'utf8').split('\n');
-  const pairs = lines.filter((line) => line !== '' && !line.startsWith('#')).map((line) => line.split('='));
-  return Object.fromEntries(pairs.map(([name, ...value]) => [name, value.join('=')]));
+/** Runs a tool to its end. */
+export function tool(program: string, args: readonly string[], input = ''): ToolRun {
+  return spawnSync(program, args, { encoding: 'utf8', input, env: TOOLS_ENV, maxBuffer: 2 ** 26 });
 }
 
-/** Whether this machine has kubectl, whose kustomize needs no cluster. */
-export const hasKubectl = spawnSync('kubectl', ['kustomize', '--help']).status === 0;
+function missing(program: string, args: readonly string[]): string {
+  return tool(program, args).status === 0 ? '' : `no ${program} that does; ${BROUGHT}`;
+}
 
-/** What `kubectl apply -k` would send to a cluster. */
-export function kustomized(folder: string): Manifests {
-  const { status, stdout, stderr } = spawnSync('kubectl', ['kustomize', folder], { encoding: 'utf8' });
+/** Why a test that needs the tool cannot run; empty if it can. */
+export const noHelm = missing('helm', ['version']);
+export const noValidator = noHelm || missing('kubernetes-validate', ['--version']);
+/** The kustomize of older versions knows Helm 3 only. */
+export const noKustomize = noHelm || missing('kubectl', ['kustomize', '--enable-helm', 'deploy/kubernetes/example']);
+
+export const CHART = 'deploy/helm/meshcache';
+const RELEASE = ['meshcache', CHART, '--namespace', 'meshcache'];
+
+/** Values, or their text in YAML. */
+export type Values = string | Readonly<Record<string, unknown>>;
+
+/** Runs `helm template` with these values. */
+export function helmTemplate(values: Values = {}): ToolRun {
+  const text = typeof values === 'string' ? values : JSON.stringify(values);
+  return tool('helm', ['template', ...RELEASE, '--values', '-'], text);
+}
+
+/** The manifests that the chart makes of these values. */
+export function rendered(values: Values = {}): Manifest[] {
+  return manifestsIn(textOf(helmTemplate(values)));
+}
+
+/** The manifests that kustomize makes of a folder. */
+export function kustomized(folder: string): Manifest[] {
+  return manifestsIn(textOf(tool('kubectl', ['kustomize', '--enable-helm', folder])));
+}
+
+function textOf({ status, stdout, stderr }: ToolRun): string {
   if (status !== 0) throw new Error(stderr);
-  return manifestsOf(stdout);
+  return stdout;
+}
+
+/** The manifests of a text; a document may be empty. */
+export function manifestsIn(text: string): Manifest[] {
+  return yamlDocuments(text).filter((document) => document !== null) as Manifest[];
+}
+
+/** The only manifest of this kind, and of this name if one is given. */
+export function only<T extends Manifest | Workload | ConfigMap>(
+  manifests: readonly Manifest[],
+  kind: string,
+  name?: string,
+): T {
+  const found = manifests.filter((each) => each.kind === kind && (name ?? each.metadata.name) === each.metadata.name);
+  if (found.length !== 1) throw new Error(`${found.length} of kind ${kind} and name ${name}`);
+  return found[0] as unknown as T;
+}
+
+/** The pods with nodes. */
+export function workloadsOf(manifests: readonly Manifest[]): Workload[] {
+  const kinds = ['DaemonSet', 'StatefulSet'];
+  return manifests.filter(({ kind }) => kinds.includes(kind)) as unknown as Workload[];
+}
+
+/** The container with the node of a pod. */
+export function nodeOf({ spec }: Workload): Container {
+  const { initContainers = [], containers } = spec.template.spec;
+  const node = [...initContainers, ...containers].find(({ name }) => name === 'meshcache');
+  if (node === undefined) throw new Error('the pod has no node');
+  return node;
+}
+
+/** The settings of the node of a pod. */
+export function settingsOf(manifests: readonly Manifest[], workload: Workload): Record<string, string> {
+  const name = nodeOf(workload).envFrom[0]?.configMapRef.name;
+  return only<ConfigMap>(manifests, 'ConfigMap', name).data;
+}
+
+/** A configuration of these variables, with what only a cluster knows. */
+export function configOf(variables: Readonly<Record<string, string>>): MeshCacheConfig {
+  const keys = Object.entries(variables).filter(([name]) => name !== 'MESHCACHE_LOG');
+  const mapping = keys.map(([name, value]) => [name.replace(/^MESHCACHE_/, '').toLowerCase(), value] as const);
+  for (const [key] of mapping) if (!CONFIG_KEYS.includes(key)) throw new Error(`${key} is no configuration key`);
+  return MeshCacheConfig.fromExtraConfig({ discovery_addr: '10.0.0.1:18499', ...Object.fromEntries(mapping) });
 }
