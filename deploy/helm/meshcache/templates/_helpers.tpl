@@ -156,6 +156,10 @@ enableServiceLinks: false
           fieldPath: spec.nodeName
     - name: ZONE_LABEL
       value: {{ .root.Values.zone.label }}
+    - name: CONFIG_FILE
+      value: /etc/meshcache-zone/node.json
+    - name: TOKEN_FILE
+      value: /var/run/secrets/kubernetes.io/serviceaccount/token
     - name: NODE_EXTRA_CA_CERTS
       value: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
   resources:
