@@ -328,7 +328,8 @@ function foundAgain({ pool }: NodeRow): string[] {
   const [pages, bytes, refused] = [pool?.found_pages, pool?.found_bytes, pool?.refused_pages].map(amountOf);
   if (pages === undefined) return [];
   const others = refused ? `, ${formatCount(refused)} not taken again` : '';
-  return [`started with ${formatCount(pages)} pages of before in its pool, ${formatSize(bytes ?? 0)}${others}`];
+  if (pages === 0) return [`found no pages from before its restart${others}`];
+  return [`found ${formatCount(pages)} pages from before its restart, ${formatSize(bytes ?? 0)}${others}`];
 }
 
 /** Prefix hit rate of the last seconds; of the time since the node started if nothing was looked up recently. */
