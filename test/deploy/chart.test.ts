@@ -22,10 +22,9 @@ import {
   type Workload,
   workloadsOf,
 } from '../_support/deploy/manifests.js';
-import { fencesOf } from '../_support/docs/markdown.js';
+import { EVERYTHING, shownValues } from '../_support/deploy/values.js';
 import { unless } from '../_support/unless.js';
 
-const DOCUMENT = 'docs/kubernetes.md';
 /** Versions of Kubernetes that the manifests are checked against: the oldest one that the chart takes, and a new one. */
 const VERSIONS = ['1.29.0', '1.37.0'];
 const MIB = 2 ** 20;
@@ -39,42 +38,7 @@ interface Schema {
 const schema = JSON.parse(readFileSync(`${CHART}/values.schema.json`, 'utf8')) as Schema;
 const { chartKey, configKey, secretKey } = schema.$defs;
 
-/** Everything that the chart can make. */
-const EVERYTHING = {
-  config: {
-    vnodes: 2_000,
-    metrics_tls_cert_file: '/etc/meshcache-secrets/tls/tls.crt',
-    metrics_tls_key_file: '/etc/meshcache-secrets/tls/tls.key',
-    verify_reads: true,
-  },
-  secret: { drainTokenKey: 'drain-token' },
-  secretConfig: { resp_password: { name: 'redis', key: 'password' } },
-  secretMounts: ['tls'],
-  imagePullSecrets: [{ name: 'registry' }],
-  rdma: { enabled: true },
-  zone: { from: 'machine', label: 'example.com/rack' },
-  priorityClass: { create: true },
-  inference: { config: { verify_reads: false }, pool: { hugepages: true } },
-  storage: { enabled: true, disk: { enabled: true, storageClassName: 'fast' } },
-  engines: [
-    { name: 'one', kind: 'sglang', image: 'sglang', model: 'm', pool: { size: '8gb', hugepages: true } },
-    { name: 'two', kind: 'vllm', image: 'vllm', model: 'm', cpuBytes: 34_359_738_368, pool: { size: '8gb' } },
-  ],
-  monitoring: {
-    podMonitor: { enabled: true, labels: { release: 'prometheus' } },
-    prometheusRule: { enabled: true },
-    dashboard: { enabled: true },
-  },
-  networkPolicy: { enabled: true, from: [{ podSelector: {} }], metricsFrom: [{ namespaceSelector: {} }] },
-};
-
-/** The values that the document and the example show. */
-const shown = [
-  ...fencesOf(readFileSync(DOCUMENT, 'utf8'))
-    .filter(({ language }) => language === 'yaml')
-    .map(({ text }) => text),
-  readFileSync('deploy/kubernetes/example/values.yaml', 'utf8'),
-];
+const shown = shownValues();
 const withHelm = unless(noHelm);
 
 test('deploy, chart: the schema knows every setting of the program, each once, and which ones are secret', (t) => {

@@ -88,7 +88,7 @@ export function yamlDocuments(text: string): unknown[] {
 
 /** Programs that test/deploy/tools.sh brings, or that are here anyway. */
 const TOOLS = resolve('build/kubernetes/bin');
-const TOOLS_ENV = { ...process.env, PATH: `${TOOLS}:${process.env.PATH}` };
+export const TOOLS_ENV = { ...process.env, PATH: `${TOOLS}:${process.env.PATH}` };
 const BROUGHT = 'test/deploy/tools.sh brings it';
 
 export interface ToolRun {
@@ -108,6 +108,7 @@ function missing(program: string, args: readonly string[]): string {
 
 /** Why a test that needs the tool cannot run; empty if it can. */
 export const noHelm = missing('helm', ['version']);
+export const noKubectl = missing('kubectl', ['version', '--client']);
 export const noValidator = noHelm || missing('kubernetes-validate', ['--version']);
 /** The kustomize of older versions knows Helm 3 only. */
 export const noKustomize = noHelm || missing('kubectl', ['kustomize', '--enable-helm', 'deploy/kubernetes/example']);
