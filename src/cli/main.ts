@@ -1,22 +1,21 @@
 #!/usr/bin/env node
-import { Command, CommanderError, type OutputConfiguration } from 'commander';
+import { type Command, CommanderError } from 'commander';
 import { ConfigError } from '../base/errors.js';
 import { type CommandContext, CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/context.js';
-import { logFormatOption } from '../command/options.js';
+import { helpWidth, wrapHelp } from '../command/help-text.js';
 import { type ProgressStream, streamProgress } from '../command/progress.js';
 import { printable } from '../command/table.js';
 import { columnsOf, paintFor, Screen } from '../command/terminal.js';
-import { packageVersion } from '../node/reporting/package-version.js';
 import { watchNpmLauncher } from '../processes/programs.js';
 import { systemClock } from '../system/system-clock.js';
 import {
   defaultLogFormat,
   isLogFormat,
-  type LogFormat,
   logNodeWarnings,
   logUncaughtErrors,
   stderrLogger,
 } from '../system/system-log.js';
+import { commandLineOf, createProgram, withSubcommands } from './program.js';
 
 const paintError = paintFor(process.stderr);
 
@@ -41,60 +40,23 @@ const EXIT_GRACE_WHEN_ENDED_MS = 200;
 /** Error codes of writes to a pipe without a reader and to a terminal that is gone. */
 const READER_GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'EIO']);
 
-/** The commands, in the order of the help. Each is loaded on demand, because loading all of them is slow. */
-const COMMANDS: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
-  demo: async () => (await import('./demo/demo.js')).demoCommand,
-  node: async () => (await import('./node.js')).nodeCommand,
-  status: async () => (await import('./status/status.js')).statusCommand,
-  drain: async () => (await import('./status/drain.js')).drainCommand,
-  doctor: async () => (await import('./doctor/doctor.js')).doctorCommand,
-  token: async () => (await import('./settings/token.js')).tokenCommand,
-  replay: async () => (await import('./replay.js')).replayCommand,
-  sim: async () => (await import('./sim/sim.js')).simCommand,
-  bench: async () => (await import('../bench/bench-command.js')).benchCommand,
-  ping: async () => (await import('./page-commands.js')).pingCommand,
-  put: async () => (await import('./page-commands.js')).putCommand,
-  get: async () => (await import('./page-commands.js')).getCommand,
-  exists: async () => (await import('./page-commands.js')).existsCommand,
-  delete: async () => (await import('./page-commands.js')).deleteCommand,
-  stat: async () => (await import('./page-commands.js')).statCommand,
-  fingerprint: async () => (await import('./page-commands.js')).fingerprintCommand,
-  'python-path': async () => (await import('./python-path.js')).pythonPathCommand,
-};
-
 /**
- * The program with the command that the first word names. If it names none, the program has all commands, for the help
- * and for suggestions on a misspelt name.
+ * Makes commander end by an exception, write errors in the format of the log, and wrap its help at the terminal's
+ * width.
  */
-async function createProgram(words: readonly string[], context: CommandContext): Promise<Command> {
-  const program = new Command('meshcache')
-    .description('Distributed cache for the KV pages of LLM serving')
-    .version(packageVersion())
-    .addHelpText('after', '\nEvery command has --help with examples, --json and --log-format.')
-    .hook('preAction', (_program, command) => {
-      const { logFormat } = command.opts<{ readonly logFormat?: LogFormat }>();
-      if (logFormat !== undefined) process.env.MESHCACHE_LOG_FORMAT = logFormat;
-    });
-  const isNamed = Object.hasOwn(COMMANDS, words[0] ?? '');
-  for (const [name, load] of Object.entries(COMMANDS)) {
-    if (!isNamed || name === words[0]) program.addCommand((await load())(context));
-  }
-  for (const command of withSubcommands(program)) {
-    if (command.commands.length === 0) command.addOption(logFormatOption());
-    command.exitOverride().configureOutput(errorOutput(command));
-    if (defaultLogFormat() === 'text') command.showHelpAfterError(`See: ${commandLineOf(command)} --help`);
-  }
-  return program;
-}
-
-/** Makes commander write to stderr as everything else does, in the format of the log. */
-function errorOutput(command: Command): OutputConfiguration {
-  const isJson = defaultLogFormat() === 'json';
-  const advice = isJson ? `\nSee: ${commandLineOf(command)} --help` : '';
-  return {
+function directOutput(command: Command): void {
+  const advice = isJson() ? `\nSee: ${commandLineOf(command)} --help` : '';
+  const width = helpWidth(columnsOf(process.stdout));
+  const writeErr = (text: string) =>
+    isJson() ? sayOnStderr('error', text.trimEnd()) : process.stderr.write(wrapHelp(text, width));
+  command.exitOverride().configureOutput({
     outputError: (text) => sayOnStderr('error', `${text.replace(/^error: /, '').trimEnd()}${advice}`),
-    ...(isJson && { writeErr: (text: string) => sayOnStderr('error', text.trimEnd()) }),
-  };
+    getOutHelpWidth: () => width,
+    getErrHelpWidth: () => width,
+    writeOut: (text) => process.stdout.write(wrapHelp(text, width)),
+    writeErr,
+  });
+  if (!isJson()) command.showHelpAfterError(`See: ${commandLineOf(command)} --help`);
 }
 
 /**
@@ -106,15 +68,6 @@ function takeLogFormat(words: readonly string[]): void {
     const given = word.startsWith('--log-format=') ? word.slice('--log-format='.length) : words[i + 1];
     if (word.startsWith('--log-format') && isLogFormat(given)) process.env.MESHCACHE_LOG_FORMAT = given;
   });
-}
-
-/** The words that invoke a command: `meshcache sim cluster`. */
-function commandLineOf(command: Command): string {
-  return command.parent === null ? command.name() : `${commandLineOf(command.parent)} ${command.name()}`;
-}
-
-function withSubcommands(command: Command): Command[] {
-  return [command, ...command.commands.flatMap(withSubcommands)];
 }
 
 /**
@@ -188,6 +141,7 @@ async function main(): Promise<void> {
   logUncaughtErrors();
   try {
     const program = await createProgram(words, context);
+    for (const command of withSubcommands(program)) directOutput(command);
     await program.parseAsync(wordsFor(program, words), { from: 'user' });
   } catch (error) {
     process.exitCode = report(error, signal);

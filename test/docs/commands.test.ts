@@ -1,47 +1,17 @@
 import test from 'ava';
-import { Command, CommanderError } from 'commander';
-import { benchCommand } from '../../src/bench/bench-command.js';
-import { demoCommand } from '../../src/cli/demo/demo.js';
-import { doctorCommand } from '../../src/cli/doctor/doctor.js';
-import { nodeCommand } from '../../src/cli/node.js';
-import * as pages from '../../src/cli/page-commands.js';
-import { fingerprintCommand } from '../../src/cli/page-commands.js';
-import { pythonPathCommand } from '../../src/cli/python-path.js';
-import { replayCommand } from '../../src/cli/replay.js';
-import { tokenCommand } from '../../src/cli/settings/token.js';
-import { simCommand } from '../../src/cli/sim/sim.js';
-import { drainCommand } from '../../src/cli/status/drain.js';
-import { statusCommand } from '../../src/cli/status/status.js';
+import { type Command, CommanderError } from 'commander';
+import { createProgram, withSubcommands } from '../../src/cli/program.js';
 import type { CommandContext } from '../../src/command/context.js';
-import { logFormatOption } from '../../src/command/options.js';
 import { CONFIG_KEYS } from '../../src/config.js';
 import { documents, fencesOf, proseOf, textOf } from '../_support/docs/markdown.js';
 
-const FACTORIES = [
-  ...[demoCommand, nodeCommand, statusCommand, drainCommand, doctorCommand, replayCommand, simCommand, benchCommand],
-  ...[
-    pages.pingCommand,
-    pages.putCommand,
-    pages.getCommand,
-    pages.existsCommand,
-    pages.deleteCommand,
-    pages.statCommand,
-  ],
-  fingerprintCommand,
-  pythonPathCommand,
-  tokenCommand,
-];
-
 /** The command as users have it, whose commands only parse. */
-function parsingProgram(): Command {
-  const program = new Command('meshcache');
-  for (const create of FACTORIES) program.addCommand(create({} as CommandContext));
-  const disarm = (command: Command): void => {
+async function parsingProgram(): Promise<Command> {
+  const program = await createProgram([], {} as CommandContext);
+  for (const command of withSubcommands(program)) {
     command.exitOverride().configureOutput({ writeErr: () => {}, writeOut: () => {} });
-    if (command.commands.length === 0) command.action(() => {}).addOption(logFormatOption());
-    for (const below of command.commands) disarm(below);
-  };
-  disarm(program);
+    if (command.commands.length === 0) command.action(() => {});
+  }
   return program;
 }
 
@@ -56,7 +26,7 @@ function wordsOf(line: string): string[] {
 async function refusal(line: string): Promise<string | undefined> {
   const words = wordsOf(line);
   try {
-    await parsingProgram().parseAsync(words, { from: 'user' });
+    await (await parsingProgram()).parseAsync(words, { from: 'user' });
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return undefined;
     return (error as Error).message;
@@ -119,9 +89,9 @@ test('docs: a command line that the program refuses is found', async (t) => {
   t.is(await refusal('get greeting > file'), undefined);
 });
 
-test('docs: the page of commands names every command', (t) => {
+test('docs: the page of commands names every command', async (t) => {
   const text = [textOf('docs/commands.md'), textOf('docs/guides/simulator.md')].join('');
-  for (const command of parsingProgram().commands) {
+  for (const command of (await parsingProgram()).commands) {
     t.true(text.includes(`meshcache ${command.name()}`), command.name());
     for (const below of command.commands) t.true(text.includes(`meshcache sim ${below.name()}`), below.name());
   }

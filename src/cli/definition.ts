@@ -1,0 +1,87 @@
+import type { Argument, Command, Option } from 'commander';
+
+/** What stands for a file and for a folder in the definitions of options and arguments: `<file>`, `[file]`. */
+const FILES: ReadonlySet<string> = new Set(['file', 'path', 'trace']);
+const FOLDERS: ReadonlySet<string> = new Set(['folder']);
+
+/** What a shell proposes for a value. */
+export type Proposals =
+  | { readonly kind: 'words'; readonly words: readonly string[] }
+  | { readonly kind: 'files' | 'folders' | 'nothing' };
+
+/** The value of an option, or an argument. */
+export interface ValueDefinition {
+  /** Name in the help: `count`. */
+  readonly name: string;
+  readonly isRequired: boolean;
+  readonly isVariadic: boolean;
+  readonly proposals: Proposals;
+}
+
+export interface OptionDefinition {
+  /** All spellings: `-n`, `--count`. */
+  readonly flags: readonly string[];
+  readonly description: string;
+  /** Undefined for an option that takes no value. */
+  readonly value: ValueDefinition | undefined;
+}
+
+/** A command as its help shows it, for completions and manual pages. */
+export interface CommandDefinition {
+  readonly name: string;
+  /** The words after the program's name: `sim cluster`; empty for the program. */
+  readonly path: string;
+  readonly description: string;
+  readonly options: readonly OptionDefinition[];
+  readonly args: readonly (ValueDefinition & { readonly description: string })[];
+  readonly commands: readonly CommandDefinition[];
+}
+
+/** Reads what commander knows of a command and its subcommands. */
+export function definitionOf(command: Command, path = ''): CommandDefinition {
+  const help = command.createHelp();
+  const below = help.visibleCommands(command);
+  const names = below.map((each) => each.name()).filter((name) => name !== 'help');
+  const commands = below.map((each) => definitionOf(each, `${path} ${each.name()}`.trim()));
+  return {
+    name: command.name(),
+    path,
+    description: command.description(),
+    options: help.visibleOptions(command).map(optionDefinition),
+    args: command.registeredArguments.map(argumentDefinition),
+    // The command `help` takes the names of the commands beside it.
+    commands: commands.map((each) => (each.name === 'help' ? withWords(each, names) : each)),
+  };
+}
+
+/** The command and all below it. */
+export function allCommands(definition: CommandDefinition): CommandDefinition[] {
+  return [definition, ...definition.commands.flatMap(allCommands)];
+}
+
+function withWords(command: CommandDefinition, words: readonly string[]): CommandDefinition {
+  const args = command.args.map((each) => ({ ...each, proposals: { kind: 'words' as const, words } }));
+  return { ...command, args };
+}
+
+function optionDefinition({ short, long, flags, description, variadic, required, optional, argChoices }: Option) {
+  const name = /[<[]([^>\].]+)/.exec(flags)?.[1];
+  const value =
+    name === undefined || !(required || optional)
+      ? undefined
+      : { name, isRequired: required, isVariadic: variadic, proposals: proposalsFor(name, argChoices) };
+  return { flags: [short, long].filter((flag) => flag !== undefined), description, value };
+}
+
+function argumentDefinition(argument: Argument): ValueDefinition & { description: string } {
+  const name = argument.name();
+  const proposals = proposalsFor(name, argument.argChoices);
+  const { description, required, variadic } = argument;
+  return { name, description, isRequired: required, isVariadic: variadic, proposals };
+}
+
+function proposalsFor(name: string, choices: readonly string[] | undefined): Proposals {
+  if (choices !== undefined) return { kind: 'words', words: choices };
+  if (FILES.has(name)) return { kind: 'files' };
+  return { kind: FOLDERS.has(name) ? 'folders' : 'nothing' };
+}
