@@ -1,4 +1,4 @@
-// Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [types] [wheel] [test]`; without names: wasm and dist.
+// Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [man] [types] [wheel] [test]`; without names: wasm and dist.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -188,6 +188,15 @@ const steps = {
     writeFileSync('build/dist/LICENSE-packages.txt', notices(packagesIn(metafile)));
     writeFileSync('build/dist/dashboard.html', await dashboardPage());
     pythonPackage();
+  },
+
+  // One page for each command, from the definitions of the commands.
+  async man() {
+    const program = 'build/manual/write-pages.js';
+    const entryPoints = ['src/cli/manual/write-pages.ts'];
+    await build({ ...common, splitting: false, sourcemap: false, entryPoints, outdir: 'build/manual' });
+    run(program, 'build/man', 'CHANGELOG.md');
+    rmSync('build/manual', { recursive: true });
   },
 
   // Declarations of what the entry points reach, nothing else.

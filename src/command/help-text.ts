@@ -35,8 +35,10 @@ function wrapIndented(line: string, width: number): string[] {
   const indent = /^ */.exec(line)?.[0] ?? '';
   const columns = /^( +\S.*? {2,})(\S.*)$/.exec(line);
   if (columns === null) {
-    // A command is continued as the shell needs it, so that it can be copied.
-    const words = line.match(/(?:'[^']*'|"[^"]*"|\S)+/g) ?? [];
+    // A command is continued as the shell needs it, so that it can be copied. An option stays with its value.
+    const together = line.match(/(?:(?:-[\w-]+|>) (?=[^-\s]))?(?:'[^']*'|"[^"]*"|\S)+/g) ?? [];
+    const room = width - indent.length - CONTINUATION.length - ' \\'.length;
+    const words = together.flatMap((each) => (each.length > room ? each.split(/(?<=^[->]\S*) /) : [each]));
     return wrapWords(words, { width, first: indent, rest: indent + CONTINUATION, end: ' \\' });
   }
   const [, left = '', right = ''] = columns;

@@ -1,9 +1,9 @@
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
-import { allCommands, definitionOf } from '../../src/cli/definition.js';
 import { createProgram } from '../../src/cli/program.js';
 import type { CommandContext } from '../../src/command/context.js';
+import { allCommands, definitionOf } from '../../src/command/definition.js';
 import { helpWidth, wrapHelp } from '../../src/command/help-text.js';
 import { whyWithout } from '../_support/cli/shells.js';
 import { unless } from '../_support/unless.js';

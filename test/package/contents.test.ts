@@ -68,6 +68,7 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
     /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|CONTRIBUTING\.md|SECURITY\.md)$/,
     /^build\/dist\/([\w-]+\.(js|html)|LICENSE-packages\.txt)$/,
     /^build\/types\/(base|client|clients|core|directory|discovery|disk|memory|metrics|native|net|node|objects|parts|pool|resp|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
+    /^build\/man\/meshcache(-[a-z]+)*\.1$/,
     /^build\/types\/(index|config|types)\.d\.ts$/,
     /^build\/(wasm\/meshcache\.wasm|native\/meshcache\.node(\.sha256)?)$/,
     /^build\/python\/(pyproject\.toml|README\.md|LICENSE|backend\.py|platform_tag\.py)$/,

@@ -1,4 +1,4 @@
-import { allCommands, type CommandDefinition, type Proposals } from '../definition.js';
+import { allCommands, type CommandDefinition, type Proposals } from '../../command/definition.js';
 
 /** Where bash puts what it proposes, and how it asks readline for names of files instead. */
 const PROPOSE = {

@@ -1,8 +1,8 @@
 import { Argument, Command } from 'commander';
 import { type CommandContext, printResult } from '../../command/context.js';
+import { type CommandDefinition, definitionOf } from '../../command/definition.js';
 import { jsonOption } from '../../command/options.js';
 import { bashCompletions } from './bash.js';
-import { type CommandDefinition, definitionOf } from '../definition.js';
 import { fishCompletions } from './fish.js';
 import { zshCompletions } from './zsh.js';
 

@@ -1,4 +1,9 @@
-import { allCommands, type CommandDefinition, type OptionDefinition, type Proposals } from '../definition.js';
+import {
+  allCommands,
+  type CommandDefinition,
+  type OptionDefinition,
+  type Proposals,
+} from '../../command/definition.js';
 
 /** The script for fish: a file `meshcache.fish` in its folder of completions, or text for `source`. */
 export function fishCompletions(program: CommandDefinition): string {

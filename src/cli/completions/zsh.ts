@@ -4,7 +4,7 @@ import {
   type OptionDefinition,
   type Proposals,
   type ValueDefinition,
-} from '../definition.js';
+} from '../../command/definition.js';
 
 /** What `_arguments` calls to propose names of files. */
 const ACTIONS = { files: '_files', folders: '_files -/', nothing: ' ' } as const;

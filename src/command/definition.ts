@@ -22,6 +22,8 @@ export interface OptionDefinition {
   /** All spellings: `-n`, `--count`. */
   readonly flags: readonly string[];
   readonly description: string;
+  /** The description, with choices and default. */
+  readonly details: string;
   /** Undefined for an option that takes no value. */
   readonly value: ValueDefinition | undefined;
 }
@@ -35,6 +37,8 @@ export interface CommandDefinition {
   readonly options: readonly OptionDefinition[];
   readonly args: readonly (ValueDefinition & { readonly description: string })[];
   readonly commands: readonly CommandDefinition[];
+  /** What the help says below all of this, such as examples. */
+  readonly notes: string;
 }
 
 /** Reads what commander knows of a command and its subcommands. */
@@ -47,16 +51,27 @@ export function definitionOf(command: Command, path = ''): CommandDefinition {
     name: command.name(),
     path,
     description: command.description(),
-    options: help.visibleOptions(command).map(optionDefinition),
+    options: help
+      .visibleOptions(command)
+      .map((option) => ({ ...optionDefinition(option), details: help.optionDescription(option) })),
     args: command.registeredArguments.map(argumentDefinition),
     // The command `help` takes the names of the commands beside it.
     commands: commands.map((each) => (each.name === 'help' ? withWords(each, names) : each)),
+    notes: notesOf(command),
   };
 }
 
 /** The command and all below it. */
 export function allCommands(definition: CommandDefinition): CommandDefinition[] {
   return [definition, ...definition.commands.flatMap(allCommands)];
+}
+
+function notesOf(command: Command): string {
+  const texts: string[] = [];
+  // An emitter, as commander documents, whose declarations leave this method out.
+  const emitter = command as Command & { emit(event: string, context: object): boolean };
+  emitter.emit('afterHelp', { error: false, command, write: (text: string) => texts.push(text) });
+  return texts.join('').trim();
 }
 
 function withWords(command: CommandDefinition, words: readonly string[]): CommandDefinition {
