@@ -30,7 +30,14 @@ unless(noHelm || noApiServer)('deploy, API server: it takes every manifest of th
     // Warnings are on the other stream.
     t.is(stderr, '', values);
     t.is(stdout.match(/serverside-applied$/gm)?.length, manifestsIn(text).length, stdout);
+    // The volumes of a StatefulSet cannot be changed.
+    server.kubectl('--namespace=meshcache', 'delete', 'statefulsets', '--all');
   }
+  // The init container for zones may read machines, and nothing else.
+  t.is(server.apply(helmTemplate({ zone: { from: 'machine' } }).stdout).status, 0);
+  const may = (...words: readonly string[]): string =>
+    server.kubectl('auth', 'can-i', ...words, '--as=system:serviceaccount:meshcache:meshcache').stdout.trim();
+  t.deepEqual([may('get', 'nodes'), may('list', 'nodes'), may('get', 'secrets')], ['yes', 'no', 'no']);
   t.true(yamlDocuments(helmTemplate(EVERYTHING).stdout).length > 15);
   const wrong = helmTemplate().stdout.replace('fieldPath: spec.nodeName', 'fieldPath: spec.nodename');
   t.not(server.apply(wrong).status, 0);
