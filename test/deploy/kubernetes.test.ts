@@ -42,6 +42,9 @@ interface Service extends Manifest {
   };
 }
 
+/** Why no pool can be kept here; empty if one can. */
+const noAddon = loadNative().reason;
+
 /** Adds a test of what the chart makes of its own values. */
 const withHelm = unless(noHelm);
 
@@ -195,33 +198,50 @@ async function startedPod(t: ExecutionContext, more: Readonly<Record<string, str
   for (const { name } of container.env) t.true(name in here, name);
   const ports = Object.keys(settings).filter((name) => name.endsWith('_PORT') && name !== 'MESHCACHE_DISCOVERY_PORT');
   const { MESHCACHE_POOL_PATH, ...withoutAddon } = { ...settings, ...here };
-  const kept: Record<string, string> = loadNative().addon === null ? {} : { MESHCACHE_POOL_PATH };
+  const kept: Record<string, string> = noAddon === '' ? { MESHCACHE_POOL_PATH } : {};
   const env = { ...withoutAddon, ...kept, ...more, ...Object.fromEntries(ports.map((name) => [name, '0'])) };
-  const child = startCli(container.args, { env });
-  t.teardown(() => child.kill('SIGKILL'));
-  const ended = collect(child);
-  const ready = JSON.parse(await firstLine(child)) as Record<string, unknown>;
-  t.like(ready, { node_id: 'machine-1', client_socket: here.MESHCACHE_CLIENT_SOCKET });
-  t.true((ready.disk_bytes as number) > 0);
-  const probe = `http://${ready.metrics_endpoint}${container.readinessProbe.httpGet?.path}`;
-  t.is((await fetch(probe)).status, 200);
-
   // The image has the command on its PATH.
   const program = fileURLToPath(new URL('./cli.js', import.meta.url));
   writeFileSync(join(folder, 'meshcache'), `#!/bin/sh\nexec '${process.execPath}' '${program}' "$@"\n`, {
     mode: 0o755,
   });
-  const [shell, ...words] = container.lifecycle.preStop.exec.command as [string, ...string[]];
   const inImage = { ...process.env, ...env, PATH: `${folder}:${process.env.PATH}` };
+  const start = async () => {
+    const child = startCli(container.args, { env });
+    t.teardown(() => child.kill('SIGKILL'));
+    const ended = collect(child);
+    const ready = JSON.parse(await firstLine(child)) as Record<string, unknown>;
+    t.like(ready, { node_id: 'machine-1', client_socket: here.MESHCACHE_CLIENT_SOCKET });
+    const probe = `http://${ready.metrics_endpoint}${container.readinessProbe.httpGet?.path}`;
+    t.is((await fetch(probe)).status, 200);
+    return { ended, ready };
+  };
+  const exec = (command: readonly string[], variables: Readonly<Record<string, string>> = {}) => {
+    const [shell, ...words] = command as [string, ...string[]];
+    return promisify(execFile)(shell, words, { env: { ...inImage, ...variables } });
+  };
   const drain = (variables: Readonly<Record<string, string>> = {}) =>
-    promisify(execFile)(shell, words, { env: { ...inImage, ...variables } });
-  return { drain, ended };
+    exec(container.lifecycle.preStop.exec.command, variables);
+  return { drain, exec, start, folder, ...(await start()) };
 }
 
 withHelm('deploy, Kubernetes: its commands work: the probe finds the node, and preStop drains it', async (t) => {
-  const { drain, ended } = await startedPod(t);
+  const { drain, ended, ready } = await startedPod(t);
+  t.true((ready.disk_bytes as number) > 0);
   t.regex((await drain()).stdout, /machine-1/);
   t.is((await ended).status, 0);
+});
+
+unless(noHelm || noAddon)('deploy, Kubernetes: the pod that replaces one finds its pages in memory', async (t) => {
+  const { drain, ended, exec, start, folder } = await startedPod(t, { MESHCACHE_DISK_ENABLED: 'false' });
+  const file = join(folder, 'page');
+  writeFileSync(file, 'a page of before the update');
+  const attached = { MESHCACHE_SOCKET: join(folder, 'node.sock') };
+  await exec(['meshcache', 'put', 'some-page', file], attached);
+  await drain();
+  t.is((await ended).status, 0);
+  await start();
+  t.is((await exec(['meshcache', 'get', 'some-page'], attached)).stdout, 'a page of before the update');
 });
 
 withHelm('deploy, Kubernetes: with users, preStop drains the node with the token of a Secret', async (t) => {
