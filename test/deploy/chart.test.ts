@@ -265,6 +265,22 @@ withHelm('deploy, chart: monitoring has the alerts, the dashboard and the token,
   t.true(node.ports.some(({ name }) => name === endpoint.port));
 });
 
+withHelm(
+  'deploy, chart: after an installation Helm says which Secret is missing, and what a NetworkPolicy cannot do',
+  (t) => {
+    const notes = (values: Values): string => {
+      const args = ['install', 'meshcache', CHART, '--namespace', 'meshcache', '--dry-run=client', '--values', '-'];
+      return tool('helm', args, JSON.stringify(values)).stdout.split('NOTES:\n')[1] ?? '';
+    };
+    const text = notes({ secret: { name: 'own' } });
+    t.regex(text, /kubectl -n meshcache create secret generic own \\\n +--from-literal=cluster-secret=/);
+    t.notRegex(text, /WARNING/);
+    const networkPolicy = { enabled: true };
+    t.regex(notes({ networkPolicy }), /WARNING: most network plugins ignore/);
+    t.notRegex(notes({ networkPolicy, hostNetwork: false }), /WARNING/);
+  },
+);
+
 withHelm('deploy, chart: RDMA asks for a device, locks memory, and is off by default', (t) => {
   for (const enabled of [false, true]) {
     const manifests = rendered({ rdma: { enabled } });
