@@ -30,7 +30,7 @@ function naiveGained(before: ReturnType<typeof viewOf>, after: ReturnType<typeof
 function gainedKeys(before: RingView | undefined, after: RingView, replicas: number, width = replicas) {
   const partitions = partitionsOf(KEYS);
   const gained = new Map<string, string[]>();
-  for (const [id, some] of gainedPartitions(before, after, replicas, width)) {
+  for (const [id, some] of gainedPartitions(before, after, { replicas, width })) {
     const keys = KEYS.filter((_, i) => some.has(partitions[i] as number));
     if (keys.length > 0) gained.set(id, keys);
   }

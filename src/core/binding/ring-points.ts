@@ -9,6 +9,8 @@ const HASH_FACTOR = 0x01000193;
 
 /** The points of one ring in WASM memory, and the number of rings that share them. */
 export interface RingPoints {
+  /** Number of these points, which no others get. */
+  readonly id: number;
   readonly handle: number;
   readonly vnodes: number;
   readonly hash: number;
@@ -17,6 +19,8 @@ export interface RingPoints {
   readonly zoneOf: Uint32Array | undefined;
   /** Cached owners of every partition, by the number of owners per partition. */
   readonly ofPartitions: Map<number, Uint32Array>;
+  /** Cached results about changes from these points to others. */
+  readonly ofChanges: Map<string, object>;
   uses: number;
 }
 
@@ -33,6 +37,7 @@ export class SharedRingPoints {
   /** The entries for each hash; usually one. */
   private readonly byHash = new Map<number, RingPoints[]>();
   private held = 0;
+  private lastId = 0;
 
   constructor(exports: CoreExports, area: KeyArea) {
     this.exports = exports;
@@ -60,12 +65,14 @@ export class SharedRingPoints {
     const handle = this.place(vnodes, nodeIds);
     if (zoneOf !== undefined) this.setZones(handle, zoneOf);
     const points = {
+      id: ++this.lastId,
       handle,
       vnodes,
       hash,
       nodeIds: Object.freeze([...nodeIds]),
       zoneOf,
       ofPartitions: new Map(),
+      ofChanges: new Map(),
       uses: 1,
     };
     const sameHash = this.byHash.get(hash);

@@ -42,10 +42,11 @@ export async function unconfirmed(
     for (const nodeId of view.members.keys()) if (!unaware.has(nodeId)) confirmed.add(nodeId);
     hasMature ||= view.isMature;
   };
-  const left = (): string[] => {
-    const all = new Set(members().keys());
-    for (const { view } of links.values()) for (const nodeId of view?.members.keys() ?? []) all.add(nodeId);
-    return [...all].filter((nodeId) => !confirmed.has(nodeId));
+  const unknown = function* (): Generator<string> {
+    for (const nodeId of members().keys()) if (!confirmed.has(nodeId)) yield nodeId;
+    for (const { view } of links.values()) {
+      for (const nodeId of view?.members.keys() ?? []) if (!confirmed.has(nodeId)) yield nodeId;
+    }
   };
   const untilMs = clock.nowMs() + waitMs;
   const asks = new Set<Promise<void>>();
@@ -56,9 +57,9 @@ export async function unconfirmed(
       asks.add(asking);
     }
     await within(clock, LOOK_MS, Promise.race(asks));
-    const unknown = left();
     const isWhole = hasMature || [...links.values()].every(({ hasOutcome }) => hasOutcome);
-    if ((unknown.length === 0 && isWhole) || clock.nowMs() >= untilMs) return unknown;
+    // Most looks end at the first member that is unknown.
+    if (clock.nowMs() >= untilMs || (isWhole && unknown().next().done === true)) return [...new Set(unknown())];
   }
   return [];
 }

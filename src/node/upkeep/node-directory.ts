@@ -287,7 +287,7 @@ export class NodeDirectory {
     const ring = this.#rings.next(changed, (nodeId) => after.has(nodeId), this.#zones.forRing());
     this.#ring = ring;
     this.client.setRing(ring, () => this.#seniority(ring, after));
-    this.#lists.ownersChanged({ ring, incarnations: incarnationsOf(after) });
+    this.#lists.ownersChanged({ ring, incarnations: incarnationsOf(after) }, changed);
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#lists, this.#upkeep]);
     this.#lost.membersChanged(change);

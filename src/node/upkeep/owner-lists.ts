@@ -17,7 +17,7 @@ import {
 } from '../../base/limits.js';
 import { PartitionSet, partitionsOf } from '../../core/ring/partitions.js';
 import type { DirectoryClient } from '../../directory/client.js';
-import { gainedPartitions, type RingView } from '../../directory/gains.js';
+import { type Gains, gainedPartitions, type RingView } from '../../directory/gains.js';
 import { NoteColumns } from '../../directory/messages/note-columns.js';
 import { addTo, type OwnerRing } from '../../directory/owners/owners.js';
 import type { NoteVisitor } from '../../directory/shard/removals.js';
@@ -146,11 +146,12 @@ export class OwnerLists {
     this.#owed.add(ownerId, owed, STATEMENT_RETRY_MIN_MS);
   }
 
-  ownersChanged(view: RingView): void {
+  /** Follows a change of members. `changed` has at least those that have restarted; default: any may have. */
+  ownersChanged(view: RingView, changed?: readonly string[]): void {
     // Without pages there is nothing to list: a page that comes later is stated to its owners at that time.
     const pages = this.#publications;
     const hasAny = pages !== undefined && (!pages.isEmpty || this.#shard.hasNotes);
-    const gained = hasAny ? this.#gained(this.#view, view) : new Map<string, PartitionSet>();
+    const gained = hasAny ? this.#gained(this.#view, view, changed) : new Map<string, PartitionSet>();
     this.#view = view;
     this.#lists.membersChanged();
     this.#owed.membersChanged();
@@ -238,9 +239,9 @@ export class OwnerLists {
     return `${this.#view.incarnations.get(ownerId)} ${ownerId}`;
   }
 
-  #gained(before: RingView | undefined, after: RingView): Map<string, PartitionSet> {
-    const { ownersCount, announcedCount } = this.#directory;
-    return gainedPartitions(before, after, ownersCount, announcedCount);
+  #gained(before: RingView | undefined, after: RingView, changed?: readonly string[]): Gains {
+    const { ownersCount: replicas, announcedCount: width } = this.#directory;
+    return gainedPartitions(before, after, { replicas, width, changed });
   }
 
   #add(ownerId: string, partitions: PartitionSet, pauseMs = 0): void {
