@@ -66,6 +66,26 @@ test('peer queue: what is added in one turn is told together, once, with one ite
   t.is(queue.count, 0);
 });
 
+test('peer queue: peers that are added together wait for one timer, unless they start or the queue stops', async (t) => {
+  const { clock, queue, told, turns, pass } = bench();
+  const addAll = () =>
+    queue.addEach(
+      ['p', 'q', 'r'].map((peer) => [peer, x(peer)] as const),
+      100,
+    );
+  addAll();
+  t.is(clock.pendingCount, 1);
+  queue.started('q');
+  await turns();
+  queue.verify();
+  t.deepEqual(told, ['qx']);
+  await pass(100);
+  t.deepEqual(told, ['qx', 'px', 'rx']);
+  addAll();
+  queue.stop();
+  t.is(clock.pendingCount, 0);
+});
+
 test('peer queue: a peer that has started is told at once, and is waited for', async (t) => {
   const { queue, told, peer, turns } = bench();
   peer.isDeaf = true;

@@ -43,12 +43,15 @@ interface Queue<Item> {
    */
   state: 'telling' | 'pausing';
   /** Ends the pause. */
-  endPause: (() => void) | undefined;
+  endPause: (() => unknown) | undefined;
   /** Called when the current attempt has ended. */
   readonly attended: (() => void)[];
   /** When the peer was first seen not to be a member; undefined: it was a member at the last attempt. */
   strangerSinceMs: number | undefined;
 }
+
+/** A peer with its queue. */
+type Peer<Item> = readonly [peer: string, queue: Queue<Item>];
 
 /**
  * Tells each peer what it must know until it has received it. Failed messages are retried, after pauses that double,
@@ -75,14 +78,24 @@ export class PeerQueue<Item extends object> {
    * `pauseMs` if nothing waits for the peer yet. During a pause after a failure, they wait for its end.
    */
   add(peer: string, waiting: Iterable<Waiting<Item>>, pauseMs = 0): void {
+    this.addEach([[peer, waiting]], pauseMs);
+  }
+
+  /** Like {@link add} for several peers, which are told together: one timer ends the pause of all of them. */
+  addEach(added: Iterable<readonly [peer: string, waiting: Iterable<Waiting<Item>>]>, pauseMs = 0): void {
     if (this.#isStopped) return;
-    const before = this.#queues.get(peer);
-    const queue = before ?? newQueue<Item>();
-    for (const [key, item] of waiting) this.#put(queue, key, item);
-    if (before !== undefined) return;
-    this.#queues.set(peer, queue);
-    if (pauseMs > 0) this.#pause(peer, queue, pauseMs);
-    else void this.#tell(peer, queue);
+    const begun: Peer<Item>[] = [];
+    for (const [peer, waiting] of added) {
+      const before = this.#queues.get(peer);
+      const queue = before ?? newQueue<Item>();
+      for (const [key, item] of waiting) this.#put(queue, key, item);
+      if (before !== undefined) continue;
+      this.#queues.set(peer, queue);
+      begun.push([peer, queue]);
+    }
+    if (begun.length === 0) return;
+    if (pauseMs > 0) this.#pause(begun, pauseMs);
+    else for (const [peer, queue] of begun) void this.#tell(peer, queue);
   }
 
   /** Whether an item for which `isMeant` is true waits for the peer, or may have been forgotten. */
@@ -163,7 +176,7 @@ export class PeerQueue<Item extends object> {
       const hasHeard = queue.items.size > 0 ? await this.#tellItems(peer, queue) : await this.#tellAll(peer, queue);
       for (const resolve of attended) resolve();
       if (!this.#isCurrent(peer, queue)) return;
-      if (!hasHeard) return this.#pause(peer, queue, pauseAfter(++queue.failures, this.#parts.backoff));
+      if (!hasHeard) return this.#pause([[peer, queue]], pauseAfter(++queue.failures, this.#parts.backoff));
       queue.failures = 0;
     }
     if (this.#isCurrent(peer, queue)) this.#queues.delete(peer);
@@ -185,15 +198,24 @@ export class PeerQueue<Item extends object> {
     return hasHeard;
   }
 
-  #pause(peer: string, queue: Queue<Item>, pauseMs: number): void {
+  /** Ends the pause of all these peers at one time, unless it ended before. */
+  #pause(peers: readonly Peer<Item>[], pauseMs: number): void {
     const { clock, random } = this.#parts.env;
-    for (const resolve of queue.attended.splice(0)) resolve();
-    queue.state = 'pausing';
-    queue.endPause = clock.after(jittered(pauseMs, random), () => {
-      queue.state = 'telling';
-      queue.endPause = undefined;
-      void this.#tell(peer, queue);
+    const pausing = new Set(peers);
+    const cancel = clock.after(jittered(pauseMs, random), () => {
+      for (const [peer, queue] of pausing) {
+        queue.state = 'telling';
+        queue.endPause = undefined;
+        void this.#tell(peer, queue);
+      }
     });
+    for (const each of peers) {
+      const [, queue] = each;
+      for (const resolve of queue.attended.splice(0)) resolve();
+      queue.state = 'pausing';
+      // Without a timer nothing would end the pause, which `verify` finds.
+      queue.endPause = cancel && (() => pausing.delete(each) && pausing.size === 0 && cancel());
+    }
   }
 
   #hasLeft(peer: string, queue: Queue<Item>): boolean {

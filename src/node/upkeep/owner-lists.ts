@@ -158,13 +158,12 @@ export class OwnerLists {
     for (const byOwner of [this.#askedMs, this.#full]) {
       for (const ownerId of byOwner.keys()) if (!view.incarnations.has(ownerId)) byOwner.delete(ownerId);
     }
-    const pauseMs = this.#spreadMs();
-    for (const [ownerId, partitions] of gained) this.#add(ownerId, partitions, pauseMs);
+    this.#addAll(gained, this.#spreadMs());
   }
 
   /** Lists all pages to all owners again, because they may have lost them. */
   listAll(): void {
-    for (const [ownerId, partitions] of this.#gained(undefined, this.#view)) this.#add(ownerId, partitions);
+    this.#addAll(this.#gained(undefined, this.#view));
   }
 
   /**
@@ -179,7 +178,7 @@ export class OwnerLists {
     const restedMs = (this.#askedMs.get(ownerId) ?? Number.NEGATIVE_INFINITY) + ANNOUNCE_ASKED_GAP_MS;
     const dueMs = Math.max(nowMs + RPC_RETRY_AFTER_MS, restedMs);
     if (!isWaiting) this.#askedMs.set(ownerId, dueMs);
-    this.#add(ownerId, partitions, dueMs - nowMs);
+    this.#addAll(new Map([[ownerId, partitions]]), dueMs - nowMs);
   }
 
   /**
@@ -204,7 +203,7 @@ export class OwnerLists {
       const full = this.#full;
       this.#full = new Map();
       this.#cancelFull = undefined;
-      for (const [id, some] of full) this.#add(id, some);
+      this.#addAll(full);
     });
   }
 
@@ -244,9 +243,13 @@ export class OwnerLists {
     return gainedPartitions(before, after, { replicas, width, changed });
   }
 
-  #add(ownerId: string, partitions: PartitionSet, pauseMs = 0): void {
-    if (this.#view.incarnations.has(ownerId))
-      this.#lists.add(this.#startOf(ownerId), [[LIST, { partitions }]], pauseMs);
+  /** Lists the pages of these partitions to each owner that is a member, to all of them in one walk. */
+  #addAll(listed: Gains, pauseMs = 0): void {
+    const members = [...listed].filter(([ownerId]) => this.#view.incarnations.has(ownerId));
+    const lists = members.map(
+      ([ownerId, partitions]) => [this.#startOf(ownerId), [[LIST, { partitions }] as const]] as const,
+    );
+    this.#lists.addEach(lists, pauseMs);
   }
 
   /** A random delay in a large cluster, so that not all nodes list their pages to a new owner at once. */
