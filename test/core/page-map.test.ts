@@ -51,9 +51,7 @@ test('page map: it finds the nodes of pages, the lowest rank first', (t) => {
   );
   t.deepEqual(absencesOf(pageMarks(keys, (i) => (i === 7 ? MARK_ABSENT : MARK_SURE))), absent(keys.slice(7, 8)));
   t.is(map.note(2, absent(keys)), 500);
-  let forgotten = 0;
-  for (const count of map.forget(1)) forgotten += count;
-  t.is(forgotten, 500);
+  t.is([...map.forget(1)].length, 0);
   t.is(map.stats().entries, 0);
   map.free();
   map.free();
@@ -93,10 +91,9 @@ test('page map: a random history agrees with sets', (t) => {
     const before = has.size;
     const way = random.u32() % 16;
     if (way === 0) {
-      t.is(
-        [...map.forget(node)].reduce((sum, count) => sum + count, 0),
-        before,
-      );
+      const { entries } = map.stats();
+      for (const _ of map.forget(node));
+      t.is(entries - map.stats().entries, before);
       has.clear();
     } else if (way < 9) {
       for (const key of some) has.add(key);
