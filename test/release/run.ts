@@ -1,0 +1,195 @@
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { parse } from 'yaml';
+import { pack } from '../_support/package/packed.js';
+import { fetchedWheels, wheelIn } from '../_support/package/wheels.js';
+import { type Bill, billOf, COMPILED_IN, componentsOf, noticed } from '../_support/release/bill.js';
+import * as checks from '../_support/release/checks.js';
+
+/*
+ * Makes the files of a release in build/release, and checks them: `npm run release -- --dry-run`. It publishes nothing.
+ * Without --dry-run, the changelog must have the date of the version, package.json the addresses, and git no changes;
+ * and the files must be those of the last release, unless they were accepted.
+ */
+
+const FOLDER = 'build/release';
+const RECORD = 'test/release/contents.json';
+const CHART = 'deploy/helm/meshcache/Chart.yaml';
+const DEMO = ['demo', '--json', '--conversations', '4', '--page-bytes', '64kb', '--seconds', '20'];
+const MAX_BUFFER_BYTES = 64 * 2 ** 20;
+
+const { values: options } = parseArgs({
+  options: { 'dry-run': { type: 'boolean', default: false }, 'accept-contents': { type: 'boolean', default: false } },
+});
+const isDryRun = options['dry-run'];
+const json = (path: string) => JSON.parse(readFileSync(path, 'utf8'));
+const { version } = json('package.json') as { version: string };
+let problemCount = 0;
+
+/** Prints the result of one check. `said`: what was found good. */
+function report(subject: string, problems: readonly string[], said: string): void {
+  problemCount += problems.length;
+  if (problems.length === 0) console.log(`ok       ${subject}: ${said}`);
+  for (const problem of problems) console.log(`problem  ${subject}: ${problem}`);
+}
+
+/** Prints the result of a check that a dry run need not pass, because it may be between two releases. */
+function reportLater(subject: string, problems: readonly string[], said: string): void {
+  if (!isDryRun || problems.length === 0) report(subject, problems, said);
+  else for (const problem of problems) console.log(`later    ${subject}: ${problem}`);
+}
+
+function run(program: string, args: readonly string[], cwd = '.', env: NodeJS.ProcessEnv = {}): string {
+  const surroundings = { cwd, env: { ...process.env, ...env }, maxBuffer: MAX_BUFFER_BYTES };
+  return execFileSync(program, args, { ...surroundings, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+}
+
+/** The files of the wheel, and the text of one of them. */
+function wheelFiles(path: string): { path: string; size: number }[] {
+  const program =
+    'import json, sys, zipfile; z = zipfile.ZipFile(sys.argv[1]);' +
+    'print(json.dumps([{"path": i.filename, "size": i.file_size} for i in z.infolist()]))';
+  return JSON.parse(run('python3', ['-c', program, path]));
+}
+
+function checkVersions(wheel: string): void {
+  const lock = json('package-lock.json');
+  const chart = existsSync(CHART) ? (parse(readFileSync(CHART, 'utf8')) as Record<string, string>) : undefined;
+  const places = {
+    'package-lock.json': lock.version,
+    'the root of package-lock.json': lock.packages[''].version,
+    'the wheel': /^meshcache-([^-]+)-/.exec(basename(wheel))?.[1],
+    'the Python package': /^__version__.*"([^"]+)"$/m.exec(
+      readFileSync('build/python/meshcache/_version.py', 'utf8'),
+    )?.[1],
+    'the command': run(process.execPath, ['build/dist/cli.js', '--version']).trim(),
+    ...(chart && { 'the chart': chart.version, 'the image of the chart': chart.appVersion }),
+  };
+  report('versions', checks.versionProblems(version, places), `${version} in ${Object.keys(places).length + 1} places`);
+}
+
+function checkContents(artefacts: Readonly<Record<string, checks.Contents>>): void {
+  const before = existsSync(RECORD) ? (json(RECORD) as typeof artefacts) : {};
+  if (options['accept-contents']) writeFileSync(RECORD, `${JSON.stringify(artefacts, null, 2)}\n`);
+  for (const [name, contents] of Object.entries(artefacts)) {
+    const said = `${Object.keys(contents).length} files, ${checks.totalBytes(contents)} bytes unpacked`;
+    const problems = options['accept-contents'] ? [] : checks.contentProblems(`the ${name}`, contents, before[name]);
+    reportLater(`contents of the ${name}`, problems, said);
+  }
+}
+
+/** Installs a packed artefact into an empty folder by `install`, and has its demo check every byte that it reads. */
+function use(name: string, install: (folder: string) => string): void {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-release-'));
+  try {
+    const program = install(folder);
+    const result = JSON.parse(run(program, DEMO, folder)) as { wrong_bytes: number; prefix_hits: number };
+    const isGood = result.wrong_bytes === 0 && result.prefix_hits > 0;
+    const said = `installed, its demo read ${result.prefix_hits} pages, ${result.wrong_bytes} wrong bytes`;
+    report(`use of the ${name}`, isGood ? [] : [said], said);
+  } catch (error) {
+    report(`use of the ${name}`, [`it cannot be used: ${(error as Error).message.trim().split('\n').at(-1)}`], '');
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function installTarball(folder: string, tarball: string): string {
+  writeFileSync(join(folder, 'package.json'), '{ "private": true }');
+  const quick = ['--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund'];
+  run('npm', ['install', ...quick, resolve(tarball)], folder);
+  return join(folder, 'node_modules/.bin/meshcache');
+}
+
+function installWheel(folder: string, wheel: string): string {
+  const wheels = fetchedWheels();
+  if (wheels.missing !== '') throw new Error(`what it needs from PyPI is missing: ${wheels.missing}`);
+  run('python3', ['-m', 'venv', folder]);
+  const found = ['--disable-pip-version-check', '--no-index', '--find-links', wheels.folder];
+  run(join(folder, 'bin/pip'), ['install', '--quiet', ...found, resolve(wheel)]);
+  return join(folder, 'bin/meshcache');
+}
+
+/** Writes the bill of materials of an artefact, and checks the licences of what is in it. */
+function bill(name: string, notices: string, withDependencies: boolean): Bill {
+  const lock = json('package-lock.json').packages as Record<string, { version: string }>;
+  const compiled = COMPILED_IN.map((each) => `${each} ${lock[`node_modules/${each}`]?.version}`);
+  const bundled = noticed(notices);
+  const made = billOf(new Set([...bundled, ...compiled]), withDependencies);
+  writeFileSync(join(FOLDER, `meshcache-${version}.${name}.cdx.json`), `${JSON.stringify(made, null, 2)}\n`);
+  const names = new Set([...bundled].map((each) => each.split(' ')[0] as string));
+  const components = componentsOf(made);
+  const unlisted = [...bundled, ...compiled].filter(
+    (each) => !components.some((component) => `${component.name} ${component.version}` === each),
+  );
+  const problems = [
+    ...unlisted.map((each) => `${each} is in the ${name} and not in the lock file`),
+    ...checks.licenceProblems(components, names, notices),
+  ];
+  report(`licences of the ${name}`, problems, `${components.length} packages, ${bundled.size} of them bundled`);
+  return made;
+}
+
+/** What only the release itself needs. */
+function checkPublishing(): void {
+  const missing: string[] = [];
+  const check = (args: readonly string[], says: string): void => {
+    try {
+      run(process.execPath, args);
+    } catch {
+      missing.push(says);
+    }
+  };
+  check(['test/package/check-addresses.mjs', 'package.json'], 'package.json lacks homepage, repository or bugs');
+  if (run('git', ['status', '--porcelain']) !== '') missing.push('git has changes that are not committed');
+  reportLater('publishing', missing, 'addresses are there, and git has no changes');
+}
+
+function writeChecksums(): void {
+  const names = readdirSync(FOLDER).sort();
+  const lines = names.map(
+    (name) =>
+      `${createHash('sha256')
+        .update(readFileSync(join(FOLDER, name)))
+        .digest('hex')}  ${name}`,
+  );
+  writeFileSync(join(FOLDER, 'SHA256SUMS'), `${lines.join('\n')}\n`);
+  report('checksums', [], `${names.length} files in ${FOLDER}/SHA256SUMS`);
+}
+
+rmSync(FOLDER, { recursive: true, force: true });
+mkdirSync(FOLDER, { recursive: true });
+const { tarball, files } = await pack(FOLDER);
+const builtWheel = wheelIn('build/wheel');
+const wheel = join(FOLDER, basename(builtWheel));
+copyFileSync(builtWheel, wheel);
+checkVersions(wheel);
+const changelog = checks.changelogProblems(readFileSync('CHANGELOG.md', 'utf8'), version, isDryRun);
+report('changelog', changelog, 'it has entries');
+checkContents({ tarball: checks.comparable(files), wheel: checks.comparable(wheelFiles(wheel)) });
+use('tarball', (folder) => installTarball(folder, tarball));
+use('wheel', (folder) => installWheel(folder, wheel));
+bill('npm', readFileSync('build/dist/LICENSE-packages.txt', 'utf8'), true);
+bill('wheel', readFileSync('build/wheel/project/LICENSE-packages.txt', 'utf8'), false);
+writeChecksums();
+checkPublishing();
+if (problemCount > 0) {
+  console.log(`${problemCount} ${problemCount === 1 ? 'problem' : 'problems'}: do not publish`);
+  process.exitCode = 1;
+} else {
+  console.log(`${isDryRun ? 'With these, the release would be published by' : 'Publish by'}:`);
+  console.log(`  npm publish ${tarball}\n  twine upload ${wheel}`);
+}
