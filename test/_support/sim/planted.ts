@@ -338,7 +338,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   {
     name: 'a clear is carried out, and not remembered',
     found: ['order'],
-    scenario: { ...CLEARED_COPIES, network: { latencyMs: 10, tailProbability: 0.3 } },
+    scenario: { ...CLEARED_COPIES, network: { latencyMs: 20, tailProbability: 0.3 } },
     plant: () => replace(KnownClears.prototype, 'isVoid', () => () => false),
   },
   {
