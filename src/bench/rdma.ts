@@ -162,7 +162,7 @@ class RdmaBench {
       `Device ${deviceName}, ${queuePairsPerPeer} queue pairs with up to ${queueDepth} reads in flight each, for every contender; medians of ${this.#options.rounds} interleaved rounds.`,
       `batchGetV1 over ${protocol}: ${LANES_COUNT} batches of at most ${BATCH_MAX_PAGES} pages at a time; half of the directory lookups cross to the other process.`,
       'ratio: to ib_read_bw, which polls for completions all the time; with -e it sleeps until there are some.',
-      'cpu_s_per_gib: user and system time of the reading process.',
+      'cpu_s_per_gib: user and system time of the reading process; cpu_ratio: to that of ib_read_bw in the same round.',
       ...(this.#perftest === undefined
         ? ['Without ib_read_bw, which is not installed: ratios are to TransferEngine.']
         : []),
@@ -183,7 +183,8 @@ class RdmaBench {
         if (round > 0) runs[c]?.push(run);
       }
     }
-    const reference = median((runs[0] as Run[]).map((run) => run.bytesPerS));
+    const references = runs[0] as Run[];
+    const reference = median(references.map((run) => run.bytesPerS));
     return contenders.map(({ name }, c) => {
       const speeds = (runs[c] as Run[]).map((run) => run.bytesPerS / 1e6);
       return {
@@ -194,6 +195,9 @@ class RdmaBench {
         max_mb_per_s: round3(Math.max(...speeds)),
         ratio: round3((median(speeds) * 1e6) / reference),
         cpu_s_per_gib: round3(median((runs[c] as Run[]).map((run) => run.cpuSPerGib))),
+        cpu_ratio: round3(
+          median((runs[c] as Run[]).map(({ cpuSPerGib }, r) => cpuSPerGib / (references[r] as Run).cpuSPerGib)),
+        ),
       };
     });
   }
