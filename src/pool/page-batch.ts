@@ -17,6 +17,20 @@ export interface PageBytes {
   readonly isIntact?: (() => boolean) | undefined;
 }
 
+/** Asks the sources of one copy, after it, whether they stayed intact: once for all pages that share a check. */
+export class IntactSources {
+  readonly #answers = new Map<() => boolean, boolean>();
+
+  has({ isIntact }: PageBytes): boolean {
+    if (isIntact === undefined) return true;
+    const known = this.#answers.get(isIntact);
+    if (known !== undefined) return known;
+    const answer = isIntact();
+    this.#answers.set(isIntact, answer);
+    return answer;
+  }
+}
+
 /** A page that is evicted for a new one. Its bytes are valid until control returns to the pool. */
 export interface LeavingPage extends PageOrigin {
   readonly key: string;
@@ -84,15 +98,18 @@ export class DistinctBatch {
 
   /**
    * Results of pages that take no new bytes: pages that already existed, and pages that were evicted at once. `sums`:
-   * checksums of all copies of the batch.
+   * checksums of all copies of the batch; `intact`: the sources after these copies.
    */
-  resultsWithoutBytes({ used, vacancies, evictedAtOnce }: PlacedBatch, sums: Uint32Array): (PublishedPage | null)[] {
+  resultsWithoutBytes(
+    { used, vacancies, evictedAtOnce }: PlacedBatch,
+    sums: Uint32Array,
+    intact: IntactSources,
+  ): (PublishedPage | null)[] {
     const results = [...used];
     evictedAtOnce.forEach((index, i) => {
-      const { length, isIntact } = this.pages[index] as PageBytes;
+      const page = this.pages[index] as PageBytes;
       const checksum = sums[vacancies.length + i] as number;
-      const isRead = isIntact?.() !== false;
-      if (isRead) results[index] = { ...this.origin, ...NO_PLACE, length, checksum };
+      if (intact.has(page)) results[index] = { ...this.origin, ...NO_PLACE, length: page.length, checksum };
     });
     return results;
   }

@@ -4,7 +4,15 @@ import { type Keys, stringsOf } from '../core/binding/key-batch.js';
 import type { PoolAllocatorStats, PoolTenantStats, PublishRequest, RequestOptions } from '../core/index.js';
 import { NO_STAMP } from '../memory/page-stamp.js';
 import type { KeptPages } from './kept-pages.js';
-import { bytesOf, DistinctBatch, type PageBytes, type PlacedBatch, pageAt, SameLength } from './page-batch.js';
+import {
+  bytesOf,
+  DistinctBatch,
+  IntactSources,
+  type PageBytes,
+  type PlacedBatch,
+  pageAt,
+  SameLength,
+} from './page-batch.js';
 import { type Fill, type FilledPages, PageFills } from './page-fills.js';
 import { isOf, NO_ORIGIN, type PageIndex, type PageOrigin, type PagesOf, type PublishedPage } from './page-index.js';
 import type { PageLease } from './page-leases.js';
@@ -125,11 +133,12 @@ export class PublishedPool {
     const candidates = new SameLength(here, batch.pages, origin);
     const placed = placeBatch({ batch, here, sums: candidates.sums(candidates.copies.run()) }, this.#ground);
     const sums = placed.copies.run();
-    const results = batch.resultsWithoutBytes(placed, sums);
+    const intact = new IntactSources();
+    const results = batch.resultsWithoutBytes(placed, sums, intact);
     placed.vacancies.forEach((vacancy, i) => {
       const page = batch.pages[vacancy.index] as PageBytes;
       const filled = this.#index.fill(vacancy, page.length, sums[i] as number, placed.origins[i]);
-      results[vacancy.index] = this.#intact(vacancy.key, page, filled);
+      results[vacancy.index] = this.#afterCopy(vacancy.key, intact.has(page), filled);
     });
     // Eviction is reported last, so that no entry is without its bytes whatever the callback does.
     this.#ground.tellGone(placed.gone);
@@ -416,11 +425,12 @@ export class PublishedPool {
     try {
       const sums = await this.#ground.copyThreads.copy(copies);
       if (this.#index.isFreed) return [];
-      const results = batch.resultsWithoutBytes(placed, sums);
+      const intact = new IntactSources();
+      const results = batch.resultsWithoutBytes(placed, sums, intact);
       vacancies.forEach((vacancy, i) => {
         const page = batch.pages[vacancy.index] as PageBytes;
         const filled = this.#index.fillHeld(vacancy, page.length, sums[i] as number, origins[i]);
-        results[vacancy.index] = this.#intact(vacancy.key, page, filled);
+        results[vacancy.index] = this.#afterCopy(vacancy.key, intact.has(page), filled);
       });
       return results;
     } catch (error) {
@@ -438,8 +448,8 @@ export class PublishedPool {
    * `PoolGround.filled` if the source stayed intact; null: it did not, and the page is removed before any reader finds
    * it.
    */
-  #intact(key: string, source: PageBytes, page: PublishedPage | null): PublishedPage | null {
-    if (source.isIntact?.() !== false) return page && this.#ground.filled(key, page);
+  #afterCopy(key: string, isIntact: boolean, page: PublishedPage | null): PublishedPage | null {
+    if (isIntact) return page && this.#ground.filled(key, page);
     if (this.remove(key)) this.#ground.tellGone(new Set([key]));
     return null;
   }

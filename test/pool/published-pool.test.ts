@@ -274,3 +274,29 @@ test('pool: pointers that are numbers, and rkeys that are none, are refused', (t
   }
   t.is(pool.size, 0);
 });
+
+test('pool: pages that share a check are checked once a copy, and none of them is there if it fails', async (t) => {
+  const { pool, region } = setUp(t, 16);
+  for (const publish of ['publishBatch', 'publishPages'] as const) {
+    let checks = 0;
+    const isCut = () => {
+      // The copy is over.
+      t.true(region.bytes(0, region.length).includes(77));
+      checks++;
+      return false;
+    };
+    const page = (isIntact: () => boolean) => ({ views: [new Uint8Array(PAGE).fill(77)], length: PAGE, isIntact });
+    const pages = [page(isCut), page(() => true), page(isCut), page(isCut)];
+    const keys = pages.map((_, i) => `${publish} ${i}`);
+    const results = await pool[publish](keys, pages);
+    t.deepEqual(
+      results.map((result) => result !== null),
+      [false, true, false, false],
+    );
+    t.deepEqual(
+      keys.map((key) => pool.has(key)),
+      [false, true, false, false],
+    );
+    t.is(checks, 1);
+  }
+});

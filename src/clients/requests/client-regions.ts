@@ -251,7 +251,7 @@ export class HeldRegions {
       const pages: CallerPage[] = [];
       for (let page = start; page < end; page++) {
         const ofPage: FilePiece[] = [];
-        pages.push({ ...pageOf(page, { pieces, regions, copies, filePieces: ofPage }), isIntact });
+        pages.push(pageOf(page, { pieces, regions, copies, filePieces: ofPage, isIntact }));
         filePieces.push(ofPage);
       }
       return new HeldPages(pages, filePieces, () => copies?.memory.free());
@@ -335,9 +335,11 @@ interface PlacedPieces {
   readonly copies: FileCopies | undefined;
   /** Receives the pieces of the page that lie in files. */
   readonly filePieces: FilePiece[];
+  /** Whether the memory of all regions is still there. */
+  readonly isIntact: () => boolean;
 }
 
-function pageOf(page: number, { pieces, regions, copies, filePieces }: PlacedPieces): CallerPage {
+function pageOf(page: number, { pieces, regions, copies, filePieces, isIntact }: PlacedPieces): CallerPage {
   const ranges: LocalRange[] = [];
   const views: Uint8Array[] = [];
   for (let row = page * pieces.pieceCount; row < (page + 1) * pieces.pieceCount; row++) {
@@ -358,7 +360,7 @@ function pageOf(page: number, { pieces, regions, copies, filePieces }: PlacedPie
       own.usedBytes += length;
     }
   }
-  return { ranges, views, length: lengthOf(page, pieces) };
+  return { ranges, views, length: lengthOf(page, pieces), isIntact };
 }
 
 function distinct(ids: ArrayLike<number>): Set<number> {
@@ -421,17 +423,24 @@ function overlap({ regionIds, offsets, lengths }: PieceColumns, regions: Readonl
   return false;
 }
 
-/** Returns the pieces of a step that lie in memory shared with the client. */
+/** Returns the pieces of a step that lie in memory shared with the client; those in a row are one range. */
 function mappedRanges(
   { pieceCount, regionIds, offsets, lengths }: PieceColumns,
   regions: ReadonlyMap<number, ClientRegion>,
   { start, end }: Slice,
 ): LocalRange[] {
-  const ranges: LocalRange[] = [];
+  const ranges: { addr: number; length: number }[] = [];
+  let last = { addr: 0, length: 0 };
   for (let row = start * pieceCount; row < end * pieceCount; row++) {
     const { memory } = regions.get(regionIds[row] as number) as ClientRegion;
     if (!(memory instanceof HostRegion) || !memory.isMapped) continue;
-    ranges.push({ addr: memory.start + (offsets[row] as number), length: lengths[row] as number });
+    const [addr, length] = [memory.start + (offsets[row] as number), lengths[row] as number];
+    if (addr === last.addr + last.length) {
+      last.length += length;
+    } else {
+      last = { addr, length };
+      ranges.push(last);
+    }
   }
   return ranges;
 }
