@@ -53,7 +53,7 @@ for (const signal of ['SIGINT', 'SIGKILL'] as const) {
     child.stderr?.on('data', (text: string) => {
       seen += text;
     });
-    await until(() => /publishing|round/.test(seen));
+    await until(() => /publishing|round|warming/.test(seen));
     const pids = childrenOf(child.pid!);
     t.is(pids.length, 7, 'four clients, two nodes, one that keeps a core busy');
     const all = [...pids, ...pids.flatMap((pid) => childrenOf(pid))];

@@ -15,6 +15,13 @@ const FULL_WORK_BYTES = 2 ** 28;
 const QUICK_WORK_BYTES = 8 * 2 ** 20;
 const SINGLE_CALLS = 500;
 const QUICK_SINGLE_CALLS = 20;
+/**
+ * Rounds before the counted ones: code of a node is compiled while it runs, and memory of both stores is provided when
+ * it is first written. Pages up to this size need more of them.
+ */
+const WARM_ROUNDS = 6;
+const WARM_MAX_PAGE_BYTES = 64 * 2 ** 10;
+const FEW_WARM_ROUNDS = 1;
 const MAP_READY_LIMIT_MS = 30_000;
 /** Characters of a key before the number of its page. Keys have 64, as content hashes do. */
 const PREFIX_LENGTH = 56;
@@ -65,7 +72,7 @@ export async function peersBench(options: BenchOptions): Promise<BenchReport> {
       title: 'peers: Mooncake Store and meshcache over TCP, both from Python',
       rows: bench.rows,
       notes: [
-        `Batches of at most ${BATCH_PAGES} pages; medians of ${options.rounds} interleaved rounds, with ${burn} processes that keep cores busy.`,
+        `Batches of at most ${BATCH_PAGES} pages; medians of ${options.rounds} interleaved rounds, after ${options.quick ? FEW_WARM_ROUNDS : WARM_ROUNDS} (pages above ${formatSize(WARM_MAX_PAGE_BYTES)}: ${FEW_WARM_ROUNDS}) to warm up, with ${burn} processes that keep cores busy.`,
         'ratio: median of the rounds; of speeds for batches (more is better), of times for one call (less is better). missed: pages that Mooncake, meshcache did not move, which count for neither.',
       ],
       ...(bench.wrong === '' ? {} : { failure: bench.wrong }),
@@ -155,9 +162,12 @@ class PeersBench {
     const readers = [this.#sides.mooncake.reader, race.mapReader ?? this.#sides.meshcache.reader] as const;
     const figures: [number[], number[]] = [[], []];
     const missed: [number, number] = [0, 0];
-    // The first round is not counted. The stores take turns in beginning a round.
-    for (let round = 0; round <= this.#options.rounds; round++) {
-      this.#options.progress(`${name} ${formatSize(pageBytes)}: round ${round} of ${this.#options.rounds}`);
+    const isSmall = pageBytes <= WARM_MAX_PAGE_BYTES && !this.#options.quick;
+    const warmRounds = isSmall ? WARM_ROUNDS : FEW_WARM_ROUNDS;
+    // The stores take turns in beginning a round.
+    for (let round = 1 - warmRounds; round <= this.#options.rounds; round++) {
+      const at = round > 0 ? `round ${round} of ${this.#options.rounds}` : 'warming up';
+      this.#options.progress(`${name} ${formatSize(pageBytes)}: ${at}`);
       const prefix = prefixOf(place === 'fresh' ? `fresh ${this.#passes++}` : place);
       for (const side of round % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) {
         const measured = await readers[side].call<Measured>({ ...race.command, prefix });
