@@ -23,6 +23,7 @@ from typing import Any, Protocol
 NOISE_STEP_BYTES = 64
 MASTER_READY_SECONDS = 20.0
 _DEATH_SIGNAL = 1
+_LIBC = ctypes.CDLL(None)
 
 
 class Store(Protocol):
@@ -261,16 +262,20 @@ def _keys(prefix: str, pages: int) -> list[str]:
     return [f"{prefix}{page:08x}" for page in range(pages)]
 
 
+def _end_with_parent() -> None:
+    """Has the kernel end this process with the one that started it: a store may wait long for others that have ended."""
+    _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL)
+
+
 def _start_master(address: str, metrics_port: int) -> None:
-    """Starts Mooncake's master, which the kernel ends with this process. Returns when it listens."""
+    """Starts Mooncake's master. Returns when it listens."""
     host, port = address.rsplit(":", 1)
-    libc = ctypes.CDLL(None)
     words = [f"--rpc_address={host}", f"--rpc_port={port}", f"--metrics_port={metrics_port}"]
     program = os.path.join(os.path.dirname(sys.executable), "mooncake_master")
     master = subprocess.Popen(
         [program, *words, "--enable_metric_reporting=false"],
         stdin=subprocess.DEVNULL,
-        preexec_fn=lambda: libc.prctl(_DEATH_SIGNAL, signal.SIGKILL),
+        preexec_fn=_end_with_parent,
     )
     until = time.monotonic() + MASTER_READY_SECONDS
     while True:
@@ -285,6 +290,7 @@ def _start_master(address: str, metrics_port: int) -> None:
 
 def serve() -> None:
     """Executes commands until stdin ends, or nobody reads the answers any more."""
+    _end_with_parent()
     # Stores print to stdout. It is redirected to stderr from here on, and answers use a separate descriptor.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
