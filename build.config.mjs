@@ -20,6 +20,7 @@ const entries = {
   cli: 'src/cli/main.ts',
   'cluster-agent': 'src/cli/cluster/cluster-agent.ts',
   'file-thread': 'src/system/files/file-thread.ts',
+  'tcp-reading-worker': 'src/transport/tcp/reading/reading-worker.ts',
   'tcp-serving-worker': 'src/transport/tcp/serving/serving-worker.ts',
   'bench-peer': 'src/bench/peer.ts',
 };

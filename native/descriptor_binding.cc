@@ -1,7 +1,10 @@
-// createDescriptorListener and peerCredentials.
+// createDescriptorListener, duplicate and peerCredentials.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -167,11 +170,19 @@ void close_received(const Napi::CallbackInfo& info) {
   giving_back::close_file(static_cast<int>(whole_number(info[0], "fd", INT_MAX)));
 }
 
+Napi::Value duplicate(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const int fd = fcntl(static_cast<int>(whole_number(info[0], "fd", INT_MAX)), F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) throw native_failure(env, std::string("fcntl: ") + strerror(errno), "fcntl", errno, "");
+  return Napi::Number::New(env, fd);
+}
+
 }  // namespace
 
 void export_descriptors(Napi::Env env, Napi::Object exports) {
   exports.Set("createDescriptorListener", Napi::Function::New(env, create, "createDescriptorListener"));
   exports.Set("closeReceived", Napi::Function::New(env, close_received, "closeReceived"));
+  exports.Set("duplicate", Napi::Function::New(env, duplicate, "duplicate"));
   exports.Set("peerCredentials", Napi::Function::New(env, credentials, "peerCredentials"));
 }
 

@@ -36,6 +36,7 @@ import {
   text,
 } from './base/settings/fields.js';
 import { type NamespaceQuota, type NamespaceQuotas, namespaceQuotas } from './base/settings/namespace-quotas.js';
+import { NETWORK_FIELDS, type NetworkSettings } from './base/settings/network-settings.js';
 import {
   OBJECT_STORE_FIELDS,
   type ObjectStoreSettings,
@@ -90,7 +91,12 @@ export interface StorageConfig {
 }
 
 /** The settings of one node; docs/configuration.md has the table of their meanings. */
-export interface MeshCacheConfigFields extends DoorSettings, EtcdSettings, ObjectStoreSettings, ReadSettings {
+export interface MeshCacheConfigFields
+  extends DoorSettings,
+    EtcdSettings,
+    NetworkSettings,
+    ObjectStoreSettings,
+    ReadSettings {
   /** `host:port` of a discovery master, or several, comma-separated; or a source of addresses, such as `dns://name`. */
   readonly discoveryAddr: string;
   /** Port of the discovery masters that a source names without one. */
@@ -112,9 +118,6 @@ export interface MeshCacheConfigFields extends DoorSettings, EtcdSettings, Objec
   /** Rack or zone of this host; undefined: none. */
   readonly zone: string | undefined;
   readonly nodeId: string | undefined;
-  readonly controlPort: number;
-  readonly rdmaPort: number;
-  readonly tcpPort: number;
   /** Seconds. */
   readonly heartbeatInterval: number;
   /** Seconds. */
@@ -227,9 +230,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   local_hostname: ownHost(),
   zone: text(`1 to ${ZONE_MAX_CHARACTERS} letters, digits and . _ - : /`, undefined, ZONE_PATTERN),
   node_id: text('text of 1 to 256 characters, none of them a control character', undefined, /^(?=.*\S)\P{Cc}{1,256}$/u),
-  control_port: integer(0, 65535, 0),
-  rdma_port: integer(0, 65535, 0),
-  tcp_port: integer(0, 65535, 0),
+  ...NETWORK_FIELDS,
   heartbeat_interval: decimal(0.05, 3600, 2, 'seconds'),
   member_ttl: decimal(0.1, 36_000, 6, 'seconds'),
   disk_enabled: flag(false),
@@ -319,6 +320,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly controlPort: number;
   declare readonly rdmaPort: number;
   declare readonly tcpPort: number;
+  declare readonly tcpThreads: number | undefined;
   declare readonly heartbeatInterval: number;
   declare readonly memberTtl: number;
   declare readonly diskEnabled: boolean;

@@ -16,6 +16,7 @@ test('config: defaults are those of the contract', (t) => {
     controlPort: 0,
     rdmaPort: 0,
     tcpPort: 0,
+    tcpThreads: undefined,
     heartbeatInterval: 2,
     memberTtl: 6,
     diskEnabled: false,

@@ -1,4 +1,5 @@
 import { Argument, Command, Option } from 'commander';
+import { TCP_THREADS_MAX_COUNT } from '../base/limits.js';
 import { type CommandContext, EXIT_FAILURE, printResult, untilInterrupted } from '../command/context.js';
 import { jsonOption, wholeNumber } from '../command/options.js';
 import { formatTable } from '../command/table.js';
@@ -7,7 +8,7 @@ import type { Benchmark, BenchReport } from './measuring/report.js';
 
 /** Benchmarks by name. Each is loaded on demand, as it may need packages that are not installed. */
 const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
-  tcp: async () => (await import('./tcp.js')).tcpBench,
+  tcp: async () => (await import('./tcp/tcp.js')).tcpBench,
   ring: async () => (await import('./ring.js')).ringBench,
   map: async () => (await import('./map.js')).mapBench,
   'map-feed': async () => (await import('./map-feed.js')).mapFeedBench,
@@ -33,6 +34,7 @@ interface BenchCommandOptions {
   readonly rounds: number;
   readonly quick: boolean;
   readonly dir?: string;
+  readonly threads?: readonly number[];
   readonly nodes?: readonly number[];
   readonly pages?: number;
   readonly seconds?: number;
@@ -55,6 +57,7 @@ export function benchCommand(context: CommandContext): Command {
     .option('--rounds <count>', 'counted rounds of each contender; medians are reported', wholeNumber(1, 1000), 5)
     .option('--quick', 'run a much smaller workload, to see that it works; its figures mean nothing', false)
     .option('--dir <path>', "folder for the files of `disk` (default: the system's folder for temporary files)")
+    .option('--threads <counts>', 'with `tcp`: compare these numbers of threads, comma-separated', threadCounts)
     .option('--nodes <counts>', 'number of nodes of `cluster`, or several, comma-separated (default: 50)', clusterSizes)
     .option('--pages <count>', 'pages of each node of `cluster` (default: 300)', wholeNumber(4, 400))
     .option('--seconds <count>', 'idle phase of `cluster` in seconds (default: 30)', wholeNumber(1, 3600))
@@ -84,6 +87,7 @@ export function benchCommand(context: CommandContext): Command {
 Examples:
   meshcache bench ring
   meshcache bench store --rounds 7 --json
+  meshcache bench tcp --threads 1,2,4
   meshcache bench auth --flood 3000
   meshcache bench disk --dir /mnt/nvme
   meshcache bench cluster --nodes 5,10,25,50
@@ -106,6 +110,7 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
       rounds: options.rounds,
       quick: options.quick,
       ...(options.dir === undefined ? {} : { dir: options.dir }),
+      ...(options.threads === undefined ? {} : { threads: options.threads }),
       cluster: { nodes: options.nodes, pages: options.pages, seconds: options.seconds, kill: options.kill },
       engine: {
         engine: options.engine,
@@ -123,6 +128,10 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
   } finally {
     progress.end();
   }
+}
+
+function threadCounts(text: string): number[] {
+  return text.split(',').map(wholeNumber(1, TCP_THREADS_MAX_COUNT));
 }
 
 function clusterSizes(text: string): number[] {

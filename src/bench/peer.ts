@@ -15,7 +15,7 @@ const PEERS: Readonly<Record<PeerSubject, () => Promise<() => ExecuteCommand<nev
   rdma: async () => (await import('./rdma.js')).rdmaPeer,
   resp: async () => (await import('./resp.js')).respPeer,
   store: async () => (await import('./store/store-pair.js')).storePeer,
-  tcp: async () => (await import('./tcp.js')).tcpPeer,
+  tcp: async () => (await import('./tcp/tcp-peer.js')).tcpPeer,
 };
 
 const subject = process.argv[2] ?? '';

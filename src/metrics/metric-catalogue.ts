@@ -284,7 +284,11 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     series: [],
   },
   meshcache_transport_serving_restarts_total: {
-    help: 'Times that the serving thread was started again',
+    help: 'Times that a serving thread was started again',
+    series: ALONE,
+  },
+  meshcache_transport_reading_restarts_total: {
+    help: 'Times that a reading thread was started again',
     series: ALONE,
   },
 };

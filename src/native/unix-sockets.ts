@@ -150,6 +150,22 @@ export function closeReceived(fd: number): void {
   }
 }
 
+/**
+ * Returns a second descriptor of a connection's socket, which stays open when the connection is destroyed; it belongs
+ * to the caller. Undefined without the addon, for a connection that is no socket of the system or has ended, and if
+ * there are no descriptors left.
+ */
+export function duplicateDescriptor(connection: Connection): number | undefined {
+  const fd = descriptorOf(connection);
+  const { addon } = loadNative();
+  if (fd === undefined || addon === null) return undefined;
+  try {
+    return addon.duplicate(fd);
+  } catch {
+    return undefined;
+  }
+}
+
 export type { PeerCredentials } from './addon/contract.js';
 
 /**

@@ -12,6 +12,11 @@ interface ListenerParts {
   readonly rates?: ConnectionRates | undefined;
   /** Whether the listener never pauses, because no other process may take the port even for a moment. */
   readonly keepsPort?: boolean;
+  /**
+   * Called with each admitted or adopted connection, also before TLS. Returns false if an admitted one goes on
+   * elsewhere.
+   */
+  keeps?(connection: Connection, isAdopted: boolean): boolean;
   /** Takes over an accepted connection. */
   onConnection(connection: Connection): void;
   /** Called when a connection was refused before anything was read from it. */
@@ -41,6 +46,7 @@ export class Listener {
   #end: (() => void) | undefined;
   #cancelPause: (() => void) | undefined;
   #saidResumeFailure = false;
+  #isAdopting = false;
   #closing: Promise<void> | undefined;
 
   constructor(parts: ListenerParts) {
@@ -65,6 +71,19 @@ export class Listener {
       this.#settle = (error) => (error === undefined ? resolve(this.#port) : reject(error));
       this.#server.listen({ host, port });
     });
+  }
+
+  /**
+   * Takes over the descriptor of a connection that another listener has admitted and has not read from. May be called
+   * without {@link listen}. Has no effect in a network without descriptors. Throws if the descriptor is no connection.
+   */
+  adopt(descriptor: number): void {
+    this.#isAdopting = true;
+    try {
+      this.#server.adopt?.(descriptor);
+    } finally {
+      this.#isAdopting = false;
+    }
   }
 
   /** Called when the peer at `address` has authenticated itself. Its connection is no longer limited. */
@@ -95,13 +114,18 @@ export class Listener {
   }
 
   #admits(connection: Connection): boolean {
+    if (this.#isAdopting) return this.#keeps(connection);
     const address = connection.remoteAddress ?? '';
     const verdict = this.#state === 'open' ? this.#limits.admit(address) : 'refuse';
-    if (verdict === 'accept') return true;
+    if (verdict === 'accept') return this.#keeps(connection);
     this.#parts.onRefused();
     turnAway(connection);
     if (verdict === 'pause' && this.#parts.keepsPort !== true) this.#pause(address);
     return false;
+  }
+
+  #keeps(connection: Connection): boolean {
+    return this.#parts.keeps?.(connection, this.#isAdopting) !== false;
   }
 
   #pause(address: string): void {

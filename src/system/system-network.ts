@@ -16,13 +16,21 @@ export const systemNetwork: Network = {
   connect: (options) => net.connect(options),
   createServer({ admit, reusesMemory = false, ...options }, onConnection) {
     const memory = reusesMemory ? Buffer.allocUnsafeSlow(RECEIVING_REUSED_BYTES) : undefined;
-    return net.createServer({ ...options, pauseOnConnect: reusesMemory }, (socket) => {
+    const server = net.createServer({ ...options, pauseOnConnect: reusesMemory }, (socket) => {
       if (admit?.(socket) === false) return;
       onConnection(memory === undefined ? socket : receivingInto(memory, socket, options));
     });
+    return Object.assign(server, { adopt: adopterOf(server, options) });
   },
   overTls: tlsNetwork,
 };
+
+/** Returns what makes a server take over the descriptor of a connection. */
+function adopterOf(server: net.Server, { allowHalfOpen = false }: ListenOptions): (fd: number) => void {
+  return (fd) => {
+    server.emit('connection', new net.Socket({ fd, allowHalfOpen, readable: true, writable: true }));
+  };
+}
 
 /**
  * Returns a socket of the same connection that receives into `memory`. Node.js lets only sockets that connect do so, and
@@ -97,7 +105,7 @@ export function tlsNetwork(identity: TlsIdentity, refused: TlsRefusal, rules: Tl
         'close',
         identity.onRenewed((renewed) => server.setSecureContext(credentialsOf(renewed, rules))),
       );
-      return server;
+      return Object.assign(server, { adopt: adopterOf(server, {}) });
     },
   };
 }

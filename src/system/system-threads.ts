@@ -1,4 +1,11 @@
-import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker, workerData } from 'node:worker_threads';
+import {
+  BroadcastChannel,
+  MessageChannel,
+  type MessagePort,
+  receiveMessageOnPort,
+  Worker,
+  workerData,
+} from 'node:worker_threads';
 import type { MessageEnd, Thread, ThreadProgram, Threads } from '../base/environment/threads.js';
 
 /** Start data of a thread. */
@@ -11,6 +18,20 @@ interface ThreadStart {
 export const systemThreads: Threads = {
   canCopy: true,
   start: (program) => new SystemThread(program),
+  channel(name) {
+    const channel = new BroadcastChannel(name);
+    channel.unref();
+    return {
+      post: (message) => channel.postMessage(message),
+      onMessage(listener) {
+        channel.onmessage = (event) => listener((event as { readonly data: unknown }).data);
+      },
+      receive: () => receiveMessageOnPort(channel as unknown as MessagePort)?.message,
+      close: () => channel.close(),
+      // Only this side closes it.
+      onClose() {},
+    };
+  },
 };
 
 /** Returns the start data and the message end of a thread of {@link systemThreads}. Called by its first module. */

@@ -40,6 +40,8 @@ export interface TransportConfig extends SecurityConfig {
   readonly localHostname?: string | undefined;
   /** TCP port to listen on; 0: any free one. */
   readonly tcpPort: number;
+  /** Threads that receive pages over TCP, and threads that serve them. Default: {@link tcpThreadsOf} this machine. */
+  readonly tcpThreads?: number | undefined;
   /** RDMA port to listen on; 0 (default): any free one. */
   readonly rdmaPort?: number;
   readonly deviceName?: string | undefined;
@@ -89,7 +91,12 @@ export async function chooseTransport(
     config.protocol === 'rdma' && isOpenOverRdma(env)
       ? { addon: null, reason: 'no RDMA: TLS does not cover it, and without cluster_secret anybody could read by it' }
       : await planRdma(config, env, rdmaHost);
-  const tcp = await TcpTransport.create({ host: config.localHostname ?? '127.0.0.1', port: config.tcpPort, env });
+  const tcp = await TcpTransport.create({
+    host: config.localHostname ?? '127.0.0.1',
+    port: config.tcpPort,
+    env,
+    threads: config.tcpThreads ?? tcpThreadsOf(env),
+  });
   const { transport, reason, advice } = await withRdma(plan, tcp, config, env);
   if (env.tls !== undefined && transport.protocol === 'rdma') {
     env.log.log('warn', 'TLS covers the control plane and reads over TCP; reads over RDMA are not encrypted');
@@ -111,6 +118,15 @@ export async function chooseTransport(
   });
   reportTransport(transport, { wanted: config.protocol, reason }, env.metrics);
   return { transport, wanted: config.protocol, reason };
+}
+
+/**
+ * Threads that suit a machine: one up to 7 processors, because threads that take turns on a processor only add work; a
+ * quarter of the processors, at most 4, on a larger one, because the pages have other users, too.
+ */
+export function tcpThreadsOf({ host, threads }: Pick<Environment, 'host' | 'threads'>): number {
+  if (!threads.canCopy) return 1;
+  return host.parallelism >= 16 ? 4 : host.parallelism >= 8 ? 2 : 1;
 }
 
 /** Whether unauthenticated peers could read over RDMA: TLS does not protect RDMA, only a secret does. */

@@ -134,9 +134,9 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/sim/world/sim-host.ts': { ways: ['process'], because: SIMULATED },
   'src/transport/create-transport.ts': { ways: ['node:os', 'system'], because: RDMA },
   'src/transport/rdma/destinations.ts': { ways: ['node:os'], because: CONSTANTS },
-  'src/transport/tcp/serving/serving-worker.ts': {
+  'src/transport/tcp/threads/thread-environment.ts': {
     ways: ['system'],
-    because: 'the environment of a serving thread: there is one only where the threads are of the system',
+    because: 'the environment of a thread: there is one only where the threads are of the system',
   },
 };
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { tcpBench } from '../../src/bench/tcp.js';
+import { tcpBench } from '../../src/bench/tcp/tcp.js';
 
 test('tcp bench: a quick run measures every contender at every page size, and checks the bytes', async (t) => {
   const { rows, notes } = await tcpBench({ rounds: 1, quick: true, progress() {} });
@@ -13,4 +13,13 @@ test('tcp bench: a quick run measures every contender at every page size, and ch
     }
   }
   t.true(notes.length > 0);
+});
+
+test('tcp bench: with threads, a quick run compares these numbers of threads, and checks the bytes', async (t) => {
+  const { rows } = await tcpBench({ rounds: 1, quick: true, threads: [1, 3], progress() {} });
+  t.deepEqual(
+    rows.map(({ page, contender }) => `${page}, ${contender}`),
+    ['64 KiB', '1 MiB', '4 MiB'].flatMap((page) => [`${page}, 1 threads`, `${page}, 3 threads`]),
+  );
+  for (const row of rows) t.true(Number(row.gb_per_s) > 0 && Number(row.ratio) > 0, String(row.contender));
 });

@@ -34,6 +34,8 @@ export interface TransportCase {
   readonly countsServed: boolean;
   /** Bytes that it moves in a second at least, by which the work of some tests is measured out. */
   readonly bytesPerS: number;
+  /** Whether threads with clocks of their own read, so that a test cannot turn their clocks. */
+  readonly hasOwnClocks?: boolean;
   /** A transport on `host`; `port` 0: a free one. */
   create(options: {
     port?: number;
@@ -504,6 +506,7 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
       const mr = back.registerMr(server.region.addr, KIB);
       const revived = { ...dead, rkey: mr.rkey };
       t.deepEqual(await reader.batchRead([revived]), [false], 'skipped for a while');
+      if (subject.hasOwnClocks) return;
       bench.skewMs += RETRY_AFTER_MS;
       t.deepEqual(await reader.batchRead([revived]), [true]);
       t.true(reader.isReachable(revived.remoteEndpoint));
@@ -650,7 +653,8 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
     const server = await bench.server(64 * MIB);
     const reader = await bench.transport();
     const target = bench.region(64 * MIB);
-    const ops = [0, 1, 2].map(() => readOp(server, 0, target, 0, 64 * MIB));
+    // The answers under way are sent to their end, several at a time where there are several threads.
+    const ops = Array.from({ length: 9 }, () => readOp(server, 0, target, 0, 64 * MIB));
     const reading = reader.batchRead(ops);
     await turnsUntil(() => target.bytes(0, 1)[0] !== 0);
     await server.transport.close();

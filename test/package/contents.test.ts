@@ -129,7 +129,18 @@ test('package: its programs are the command and the processes that it starts', (
     .filter((name) => name !== undefined)
     .sort();
   const entries = ['core', 'index', 'native', 'parts', 'sim'];
-  t.deepEqual(found, [...entries, 'bench-peer', 'cli', 'cluster-agent', 'file-thread', 'tcp-serving-worker'].sort());
+  t.deepEqual(
+    found,
+    [
+      ...entries,
+      'bench-peer',
+      'cli',
+      'cluster-agent',
+      'file-thread',
+      'tcp-reading-worker',
+      'tcp-serving-worker',
+    ].sort(),
+  );
 });
 
 test('package: the core is below 127 kB with its module, and loads nothing else', (t) => {

@@ -5,7 +5,7 @@ import { transportContract } from '../contract/transport-contract.js';
 
 const host = '127.0.0.1';
 
-// The same serving program on the calling thread. What needs another process is left out: its serving is a thread's.
+// The same programs on the calling thread. What needs another process is left out: its serving is a thread's.
 transportContract(test, {
   protocol: 'tcp',
   host,
@@ -16,6 +16,7 @@ transportContract(test, {
       host,
       port,
       env: { ...env, threads: inlineThreads(env.clock) },
-      limits: { retryAfterMs, stallTimeoutMs },
+      threads: 2,
+      limits: { retryAfterMs, stallTimeoutMs, threadedMinBytes: 0 },
     }),
 });

@@ -9,6 +9,8 @@ import { AnswerTimes } from '../../src/net/answer-times.js';
 import { AuthFailures } from '../../src/net/auth-failures.js';
 import { PendingConnections } from '../../src/net/connection-limits.js';
 import { Listener } from '../../src/net/listener.js';
+import { inlineThreads } from '../../src/sim/world/inline-threads.js';
+import { systemClock } from '../../src/system/system-clock.js';
 import { Destinations } from '../../src/transport/rdma/destinations.js';
 import { MemoryRegions, RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
@@ -16,6 +18,8 @@ import { Landing, STAGING_BYTES } from '../../src/transport/tcp/reading/landing.
 import { ReadConnection } from '../../src/transport/tcp/reading/read-connection.js';
 import { ReadPeers } from '../../src/transport/tcp/reading/read-peers.js';
 import { NO_CHECKSUM, ReadBatch, ReadCounters, ReadRequest } from '../../src/transport/tcp/reading/read-request.js';
+import { Readers } from '../../src/transport/tcp/reading/readers.js';
+import { ReadingThread } from '../../src/transport/tcp/reading/reading-thread.js';
 import { Registrations } from '../../src/transport/tcp/serving/registrations.js';
 import { Serving } from '../../src/transport/tcp/serving/serving.js';
 import { ServingCounters } from '../../src/transport/tcp/serving/serving-connection.js';
@@ -115,6 +119,20 @@ test.serial('verify: read connection, read peers', async (t) => {
   assertAsks(t, peers, [ReadConnection]);
   await assertFound(t, peers, /read peers: connections: 2 by what is kept, 1/, () => counters.connections++);
   peers.close();
+});
+
+test.serial('verify: readers, reading thread', async (t) => {
+  const env = { ...memoryEnvironment(), threads: inlineThreads(systemClock) };
+  const limits = tcpLimits({ threadedMinBytes: 0 });
+  const readers = new Readers({ threads: 2, limits, env });
+  assertAsks(t, readers, [ReadPeers, ReadingThread]);
+  await readers.close();
+  const thread = new ReadingThread(limits, env);
+  const request = newRequest();
+  thread.submit('192.0.2.9:9', [request]);
+  await assertFound(t, thread, /reading thread: bytes of requests: 64 by what is kept, 65/, () => request.totalBytes++);
+  request.totalBytes--;
+  await thread.close();
 });
 
 test('tcp reading: what has waited behind a request that is aborted is sent at once', async (t) => {

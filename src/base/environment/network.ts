@@ -101,6 +101,12 @@ export interface Server {
   close(done?: () => void): unknown;
   /** Ends accepted connections whose TLS handshake is in progress. A server without this method has none. */
   dropPending?(): void;
+  /**
+   * Takes over the system's descriptor of a connection that another server has accepted and has not read from, as if
+   * this one had accepted it; does not need `listen`, and `close` does not wait for its end. A server without this
+   * method has no descriptors.
+   */
+  adopt?(descriptor: number): void;
   /** Lets the process end while the server listens. */
   unref(): unknown;
   /** Calls `listener` when the server listens. */

@@ -48,4 +48,9 @@ export interface Threads {
   readonly canCopy: boolean;
   /** Starts a thread for the program. */
   start(program: ThreadProgram): Thread;
+  /**
+   * Joins the channel with this name, on which every message goes to all other threads that have joined it. It does not
+   * keep the process alive. If the method is missing, threads cannot exchange messages.
+   */
+  channel?(name: string): MessageEnd;
 }

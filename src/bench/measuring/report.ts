@@ -40,6 +40,8 @@ export interface BenchOptions {
   readonly quick: boolean;
   /** Folder in which a benchmark creates its files; by default the system's folder for temporary files. */
   readonly dir?: string;
+  /** Numbers of threads to compare, for the benchmark `tcp`. */
+  readonly threads?: readonly number[];
   readonly cluster?: ClusterBenchOptions;
   readonly engine?: EngineBenchOptions;
   /** Connections per second by unauthenticated peers, for the benchmark `auth`. */

@@ -5,7 +5,7 @@
  */
 
 /** Version of this contract. The loader refuses an addon that exports another number. */
-export const CONTRACT_VERSION = 8;
+export const CONTRACT_VERSION = 9;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
 export const MEMORY_HUGE_PAGES = 1;
@@ -394,6 +394,8 @@ export interface NativeAddon {
    * releases its memory, and a file system may not answer. Does not throw for a descriptor that is not open.
    */
   closeReceived(fd: number): void;
+  /** Returns a second descriptor of the same file or socket. Throws {@link NativeFailure}. */
+  duplicate(fd: number): number;
   /** Credentials of the peer of a connected Unix socket. Throws {@link NativeFailure}. */
   peerCredentials(fd: number): PeerCredentials;
 

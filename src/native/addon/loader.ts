@@ -42,6 +42,7 @@ const FUNCTIONS = [
   'writeAt',
   'createDescriptorListener',
   'closeReceived',
+  'duplicate',
   'peerCredentials',
   'rdmaProbe',
   'createRdmaEngine',

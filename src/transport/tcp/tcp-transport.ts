@@ -18,10 +18,10 @@ import {
   tcpHostAndPort,
 } from '../contract/transport.js';
 import { type TcpLimits, tcpLimits } from './protocol/limits.js';
-import { ReadPeers } from './reading/read-peers.js';
-import { NO_CHECKSUM, ReadBatch, ReadCounters, ReadRequest } from './reading/read-request.js';
+import { NO_CHECKSUM, ReadBatch, ReadRequest } from './reading/read-request.js';
+import { Readers } from './reading/readers.js';
 import { registrationOf } from './serving/registrations.js';
-import { ServingThread } from './serving/serving-thread.js';
+import { ServingThreads } from './serving/serving-threads.js';
 
 interface TcpTransportOptions {
   /** Address to listen on, and to advertise. */
@@ -29,6 +29,11 @@ interface TcpTransportOptions {
   /** Port to listen on; 0 (default): any free one. */
   readonly port?: number;
   readonly env: Environment;
+  /**
+   * Threads that receive and verify pages, and threads that serve them. 1 (default): the calling thread receives, and
+   * one thread serves.
+   */
+  readonly threads?: number;
   /** Other limits, for tests. */
   readonly limits?: Partial<TcpLimits>;
 }
@@ -41,18 +46,17 @@ export interface TcpTransportStats extends TransportStats {
 /**
  * Reads pages of peers over TCP and serves local pages.
  *
- * Reading runs on the caller's thread, directly into the destination. Serving runs on a separate thread, out of the
- * same shared memory, so that a busy main thread does not delay peers. The serving thread keeps the process alive until
- * `close()`, as a listening server does.
+ * Reading runs on the caller's thread, directly into the destination, or on several threads of its own. Serving runs
+ * on separate threads, out of the same shared memory, so that a busy main thread does not delay peers. The threads keep
+ * the process alive until `close()`, as a listening server does.
  */
 export class TcpTransport implements Transport {
   readonly protocol = 'tcp';
   readonly #endpoint: Endpoint;
   readonly #env: Environment;
   readonly #limits: TcpLimits;
-  readonly #serving: ServingThread;
-  readonly #counters = new ReadCounters();
-  readonly #peers: ReadPeers;
+  readonly #serving: ServingThreads;
+  readonly #readers: Readers;
   readonly #usedRkeys = new Set<number>();
   /** Functions that stop watching for the freeing of a region, by rkey. */
   readonly #freeWatches = new Map<number, () => void>();
@@ -60,22 +64,22 @@ export class TcpTransport implements Transport {
 
   /** Resolves when peers can connect. Throws `ConfigError` if it cannot listen at the address. */
   static async create(options: TcpTransportOptions): Promise<TcpTransport> {
-    const { host, port = 0, env } = options;
+    const { host, port = 0, env, threads = 1 } = options;
     const limits = tcpLimits(options.limits);
-    const serving = await ServingThread.start({ host, port, limits, env });
-    return new TcpTransport({ host, port: serving.port }, serving, { limits, env });
+    const serving = await ServingThreads.start({ host, port, limits, env, threads });
+    return new TcpTransport({ host, port: serving.port }, serving, { limits, env, threads });
   }
 
   private constructor(
     endpoint: Endpoint,
-    serving: ServingThread,
-    { limits, env }: { readonly limits: TcpLimits; readonly env: Environment },
+    serving: ServingThreads,
+    { limits, env, threads }: { readonly limits: TcpLimits; readonly env: Environment; readonly threads: number },
   ) {
     this.#endpoint = endpoint;
     this.#serving = serving;
     this.#limits = limits;
     this.#env = env;
-    this.#peers = new ReadPeers(this.#counters, limits, env);
+    this.#readers = new Readers({ threads, limits, env });
   }
 
   /**
@@ -114,12 +118,12 @@ export class TcpTransport implements Transport {
    */
   async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: CancelSignal): Promise<boolean[]> {
     const batch = new ReadBatch(ops.length, gone);
-    const plans = planReads(ops, batch, this.#limits);
-    this.#counters.failedOps += batch.finishedOps;
+    const plans = planReads(ops, batch, { ...this.#limits, requestTargetBytes: this.#readers.requestTargetBytes(ops) });
+    this.#readers.ownCounters.failedOps += batch.finishedOps;
     const isOver = this.#closing !== undefined || signal?.aborted === true;
     for (const { endpoint, requests } of plans) {
-      if (!isOver) this.#peers.submit(tcpHostAndPort(endpoint) ?? endpoint, requests);
-      else for (const request of requests) this.#counters.failedOps += request.failRest();
+      if (!isOver) this.#readers.submit(tcpHostAndPort(endpoint) ?? endpoint, requests);
+      else for (const request of requests) this.#readers.ownCounters.failedOps += request.failRest();
     }
     // A batch that was aborted before it began has ended, and its listener would never be called.
     return signal === undefined || signal.aborted ? batch.done : this.#untilAborted(batch, plans, signal);
@@ -134,11 +138,11 @@ export class TcpTransport implements Transport {
   }
 
   isReachable(remoteEndpoint: string): boolean {
-    return this.#peers.isReachable(tcpHostAndPort(remoteEndpoint) ?? remoteEndpoint);
+    return this.#readers.isReachable(tcpHostAndPort(remoteEndpoint) ?? remoteEndpoint);
   }
 
   unreachable(): ReadonlySet<string> {
-    return this.#peers.unreachable;
+    return this.#readers.unreachable;
   }
 
   isServing(): boolean {
@@ -146,22 +150,22 @@ export class TcpTransport implements Transport {
   }
 
   stats(): TcpTransportStats {
-    const reading = this.#counters;
-    const serving = this.#serving.counters;
+    const reading = this.#readers;
+    const serving = this.#serving;
     return {
-      readOps: reading.readOps,
-      readBytes: reading.readBytes,
-      failedOps: reading.failedOps,
-      checksumFailures: reading.checksumFailures,
-      staleOps: reading.staleOps,
-      servedOps: serving.value('servedOps'),
-      servedBytes: serving.value('servedBytes'),
-      refusedOps: serving.value('refusedOps'),
-      protocolErrors: reading.protocolErrors + serving.value('protocolErrors'),
-      connections: reading.connections + serving.value('connections'),
-      reconnects: reading.reconnects,
-      unreachablePeers: reading.unreachablePeers,
-      refusedConnections: serving.value('refusedConnections'),
+      readOps: reading.total('readOps'),
+      readBytes: reading.total('readBytes'),
+      failedOps: reading.total('failedOps'),
+      checksumFailures: reading.total('checksumFailures'),
+      staleOps: reading.total('staleOps'),
+      servedOps: serving.total('servedOps'),
+      servedBytes: serving.total('servedBytes'),
+      refusedOps: serving.total('refusedOps'),
+      protocolErrors: reading.total('protocolErrors') + serving.total('protocolErrors'),
+      connections: reading.total('connections') + serving.total('connections'),
+      reconnects: reading.total('reconnects'),
+      unreachablePeers: reading.total('unreachablePeers'),
+      refusedConnections: serving.total('refusedConnections'),
     };
   }
 
@@ -171,15 +175,15 @@ export class TcpTransport implements Transport {
   }
 
   async #close(): Promise<void> {
-    this.#peers.close();
+    const reading = this.#readers.close();
     for (const unwatch of this.#freeWatches.values()) unwatch();
     this.#freeWatches.clear();
-    await this.#serving.close();
+    await Promise.all([reading, this.#serving.close()]);
   }
 
   #untilAborted(batch: ReadBatch, plans: readonly PeerPlan[], signal: CancelSignal): Promise<boolean[]> {
     const stop = onAbort(signal, () => {
-      for (const { endpoint } of plans) this.#peers.abort(tcpHostAndPort(endpoint) ?? endpoint, batch);
+      for (const { endpoint } of plans) this.#readers.abort(tcpHostAndPort(endpoint) ?? endpoint, batch);
     });
     return batch.done.finally(stop);
   }
@@ -202,7 +206,7 @@ export class TcpTransport implements Transport {
 
   /** @internal */
   verify(): void {
-    this.#peers.verify();
+    this.#readers.verify();
     for (const rkey of this.#freeWatches.keys()) {
       assert(
         this.#usedRkeys.has(rkey),

@@ -21,7 +21,12 @@ import {
 } from '../../../base/limits.js';
 import { CONNECTION_RATES, type ConnectionRates } from '../../../net/connection-limits.js';
 
-/** Consecutive restarts of a failing serving thread, and the delay before the first one, which doubles each time. */
+/**
+ * Fewest bytes of a batch that reading threads receive. Receiving them takes the calling thread longer than the two
+ * messages that it costs to have another thread do it.
+ */
+const THREADED_MIN_BYTES = 512 * 1024;
+/** Consecutive restarts of a failing serving or reading thread, and the delay before the first one, which doubles each time. */
 const SERVING_RESTARTS_MAX_COUNT = 8;
 const SERVING_RESTART_DELAY_MS = 50;
 /** After running this long, a serving thread starts again with the first restart delay. */
@@ -31,6 +36,8 @@ const SERVING_LASTS_MS = 60_000;
 export interface TcpLimits {
   readonly readMaxBytes: number;
   readonly requestTargetBytes: number;
+  /** Fewest bytes of a batch that several threads receive. */
+  readonly threadedMinBytes: number;
   readonly inFlightMaxBytes: number;
   readonly inFlightMaxCount: number;
   readonly stallTimeoutMs: number;
@@ -61,6 +68,7 @@ export function tcpLimits(overrides: Partial<TcpLimits> = {}): TcpLimits {
     readMaxBytes: PAGE_MAX_BYTES,
     requestMaxOps: READ_REQUEST_MAX_OPS,
     requestTargetBytes: READ_REQUEST_TARGET_BYTES,
+    threadedMinBytes: THREADED_MIN_BYTES,
     inFlightMaxBytes: READ_IN_FLIGHT_MAX_BYTES,
     inFlightMaxCount: READ_IN_FLIGHT_MAX_COUNT,
     stallTimeoutMs: READ_STALL_TIMEOUT_MS,

@@ -15,6 +15,7 @@ export class ReadPeers {
   readonly #counters: ReadCounters;
   readonly #limits: TcpLimits;
   readonly #env: Environment;
+  readonly #onTurned: (endpointText: string, isReachable: boolean) => void;
   readonly #lines: SparseLog;
   readonly #authFailures: AuthFailures;
   /** Staging buffer of all connections; undefined before the first one. */
@@ -22,10 +23,17 @@ export class ReadPeers {
   readonly #peers = new Map<string, ReadPeer>();
   readonly #unreachable = new Set<string>();
 
-  constructor(counters: ReadCounters, limits: TcpLimits, env: Environment) {
+  /** `onTurned` is called when a peer becomes reachable or unreachable. */
+  constructor(
+    counters: ReadCounters,
+    limits: TcpLimits,
+    env: Environment,
+    onTurned: (endpointText: string, isReachable: boolean) => void = () => {},
+  ) {
     this.#counters = counters;
     this.#limits = limits;
     this.#env = env;
+    this.#onTurned = onTurned;
     this.#lines = new SparseLog(env);
     this.#authFailures = new AuthFailures('data', env);
   }
@@ -74,6 +82,7 @@ export class ReadPeers {
       onTurned: (isReachable) => {
         if (isReachable) this.#unreachable.delete(endpointText);
         else this.#unreachable.add(endpointText);
+        this.#onTurned(endpointText, isReachable);
       },
     });
     this.#peers.set(endpointText, peer);
@@ -87,7 +96,7 @@ export class ReadPeers {
       if (peer.isConnected) continue;
       peer.close();
       this.#peers.delete(endpoint);
-      this.#unreachable.delete(endpoint);
+      if (this.#unreachable.delete(endpoint)) this.#onTurned(endpoint, true);
       return true;
     }
     return false;

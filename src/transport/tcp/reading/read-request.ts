@@ -60,6 +60,14 @@ const [INDEX, RKEY, ADDR, LENGTH, CHECKSUM, STAMP] = [0, 1, 2, 3, 4, 5] as const
 const PIECES = 6;
 const OP_NUMBERS = 7;
 
+/** A request as values that can be posted to another thread. */
+export interface PackedRequest {
+  readonly ops: Float64Array;
+  readonly pieces: Float64Array;
+  readonly segments: readonly Uint8Array[];
+  readonly totalBytes: number;
+}
+
 /**
  * Operations of one batch that go to one peer in one frame. Their numbers are in one list, and so are those of the
  * pieces of local memory: at 4 KiB per page, an object or a list for each would cost too much time.
@@ -72,12 +80,49 @@ export class ReadRequest implements RequestOps {
   readonly #pieces: number[] = [];
   readonly #isFinished: boolean[] = [];
   totalBytes = 0;
+  /** Whether other threads can write into all its memory. */
+  isShared = true;
   /** Whether the request was moved from one connection to another, which happens at most once. */
   wasMoved = false;
   #isAborted = false;
 
   constructor(batch: ReadBatch) {
     this.batch = batch;
+  }
+
+  static opCountOf({ ops }: PackedRequest): number {
+    return ops.length / OP_NUMBERS;
+  }
+
+  /**
+   * Returns the request that {@link pack} has packed, as one of another batch, in which its operations have the indexes
+   * from `firstIndex` on.
+   */
+  static unpack(
+    batch: ReadBatch,
+    firstIndex: number,
+    { ops, pieces, segments, totalBytes }: PackedRequest,
+  ): ReadRequest {
+    const request = new ReadRequest(batch);
+    for (const number of ops) request.#ops.push(number);
+    for (let op = 0; op < ops.length / OP_NUMBERS; op++) {
+      request.#ops[op * OP_NUMBERS + INDEX] = firstIndex + op;
+      request.#isFinished.push(false);
+    }
+    for (const number of pieces) request.#pieces.push(number);
+    for (const segment of segments) request.#segments.push(segment);
+    request.totalBytes = totalBytes;
+    return request;
+  }
+
+  /** Returns the request as values that can be posted to another thread. */
+  pack(): PackedRequest {
+    return {
+      ops: Float64Array.from(this.#ops),
+      pieces: Float64Array.from(this.#pieces),
+      segments: this.#segments,
+      totalBytes: this.totalBytes,
+    };
   }
 
   get opCount(): number {
@@ -99,6 +144,7 @@ export class ReadRequest implements RequestOps {
   addPiece(segment: Uint8Array, start: number, length: number): void {
     this.#segments.push(segment);
     this.#pieces.push(start, length);
+    if (!(segment.buffer instanceof SharedArrayBuffer)) this.isShared = false;
   }
 
   endOp(): void {
@@ -192,16 +238,44 @@ export class ReadRequest implements RequestOps {
   }
 }
 
-/** Counters of the reading side of a transport. */
+/** Counters of the reading side of a transport, in the order of the numbers in shared memory. */
+const COUNTERS = [
+  'readOps',
+  'readBytes',
+  'failedOps',
+  'checksumFailures',
+  'staleOps',
+  'protocolErrors',
+  'connections',
+  'reconnects',
+  'unreachablePeers',
+] as const;
+
+/** Counters in shared memory, which the thread that reads writes and others read. */
 export class ReadCounters {
-  readOps = 0;
-  readBytes = 0;
-  failedOps = 0;
-  checksumFailures = 0;
-  staleOps = 0;
-  protocolErrors = 0;
-  connections = 0;
-  reconnects = 0;
+  declare readOps: number;
+  declare readBytes: number;
+  declare failedOps: number;
+  declare checksumFailures: number;
+  declare staleOps: number;
+  declare protocolErrors: number;
+  declare connections: number;
+  declare reconnects: number;
   /** Times that a peer has become unreachable. */
-  unreachablePeers = 0;
+  declare unreachablePeers: number;
+  readonly memory: SharedArrayBuffer;
+
+  /** Uses existing `memory`, or new counters that are all zero. */
+  constructor(memory = new SharedArrayBuffer(COUNTERS.length * 8)) {
+    this.memory = memory;
+    const values = new Float64Array(memory);
+    for (const [at, name] of COUNTERS.entries()) {
+      Object.defineProperty(this, name, {
+        get: () => values[at],
+        set: (value: number) => {
+          values[at] = value;
+        },
+      });
+    }
+  }
 }

@@ -34,7 +34,7 @@ const NAMES = [
   'connections',
 ] as const;
 
-type ServingCounterName = (typeof NAMES)[number];
+export type ServingCounterName = (typeof NAMES)[number];
 
 /** Counters in shared memory that one thread writes and another reads. */
 export class ServingCounters {

@@ -1,61 +1,59 @@
-import type { AuditEvent } from '../../../base/environment/audit.js';
-import type { TlsTexts } from '../../../base/environment/credentials.js';
 import type { Environment } from '../../../base/environment/environment.js';
-import type { LogFields, LogLevel } from '../../../base/environment/log.js';
-import type { Labels } from '../../../base/environment/metrics-sink.js';
 import type { MessageEnd } from '../../../base/environment/threads.js';
 import type { TcpLimits } from '../protocol/limits.js';
+import {
+  type RenewedCredentials,
+  renew,
+  type ThreadCredentials,
+  type ThreadReport,
+} from '../threads/thread-messages.js';
+import { ServingLoads } from './moved-connections.js';
 import { type Registration, Registrations } from './registrations.js';
 import { Serving } from './serving.js';
 import { ServingCounters } from './serving-connection.js';
 
 /** Start data of the serving thread, which then receives {@link ToServing} and sends {@link FromServing}. */
-export interface ServingSetup {
+export interface ServingSetup extends ThreadCredentials {
   readonly counterMemory: SharedArrayBuffer;
   readonly host: string;
   readonly port: number;
   readonly limits: TcpLimits;
-  /** Secrets as strings, because a class instance cannot be posted to a thread. */
-  readonly secrets?: readonly string[] | undefined;
-  /** Certificate and key; if given, the thread uses TLS. */
-  readonly tls?: TlsTexts | undefined;
+  /** The place of the thread among several that serve together; undefined: it serves alone. */
+  readonly place?: { readonly index: number; readonly loads: SharedArrayBuffer; readonly channel: string } | undefined;
 }
 
 export type ToServing =
   | { readonly type: 'register'; readonly registration: Registration }
   | { readonly type: 'deregister'; readonly rkey: number }
-  | ({ readonly type: 'credentials' } & Pick<ServingSetup, 'secrets' | 'tls'>)
+  | RenewedCredentials
   | { readonly type: 'close' };
 
 export type FromServing =
   | { readonly type: 'listening'; readonly port: number }
   | { readonly type: 'refused'; readonly message: string }
   | { readonly type: 'deregistered'; readonly rkey: number }
-  | ServingReport;
+  | ThreadReport;
 
 /**
- * Log records, audit events and counts of the serving thread, for the log, the audit log and the metrics of the
- * transport.
- */
-export type ServingReport =
-  | {
-      readonly type: 'log';
-      readonly level: LogLevel;
-      readonly message: string;
-      readonly fields?: LogFields | undefined;
-    }
-  | { readonly type: 'audit'; readonly event: AuditEvent; readonly count: number }
-  | { readonly type: 'count'; readonly name: string; readonly amount: number; readonly labels: Labels };
-
-/**
- * The program of the serving thread. The thread owns the listening socket, so that a busy main thread delays no peer.
+ * The program of a serving thread. A thread owns the listening socket, so that a busy main thread delays no peer.
  * Resolves when it has ended, on request or because the other side closed `messages`.
  */
 export function serve(setup: ServingSetup, messages: MessageEnd, env: Environment): Promise<void> {
-  const { counterMemory, host, port, limits } = setup;
+  const { counterMemory, host, port, limits, place } = setup;
   const send = (message: FromServing): void => messages.post(message);
   const registrations = new Registrations(() => handleWaiting(messages, handle));
-  const serving = new Serving({ registrations, counters: new ServingCounters(counterMemory), limits, env, host });
+  const channel = place === undefined ? undefined : env.threads.channel?.(place.channel);
+  const serving = new Serving({
+    registrations,
+    counters: new ServingCounters(counterMemory),
+    limits,
+    env,
+    host,
+    group:
+      place === undefined || channel === undefined
+        ? undefined
+        : { index: place.index, loads: new ServingLoads(place.loads), channel },
+  });
 
   function handle(message: ToServing): void {
     if (message.type === 'register') {
@@ -64,8 +62,7 @@ export function serve(setup: ServingSetup, messages: MessageEnd, env: Environmen
       registrations.remove(message.rkey);
       send({ type: 'deregistered', rkey: message.rkey });
     } else if (message.type === 'credentials') {
-      if (message.secrets !== undefined) env.secrets?.renew(message.secrets);
-      if (message.tls !== undefined) env.tls?.renew(message.tls);
+      renew(message, env);
     } else {
       serving.stop().then(() => messages.close());
     }

@@ -3,23 +3,38 @@ import { formatEndpoint } from '../../../base/environment/network.js';
 import type { MessageEnd, Thread } from '../../../base/environment/threads.js';
 import { ConfigError } from '../../../base/errors.js';
 import type { TcpLimits } from '../protocol/limits.js';
+import { credentialsOf, onCredentialsRenewed, passOn, type ThreadReport } from '../threads/thread-messages.js';
+import type { ServingLoads } from './moved-connections.js';
 import type { Registration } from './registrations.js';
 import { ServingCounters } from './serving-connection.js';
-import { type FromServing, type ServingReport, type ServingSetup, serve, type ToServing } from './serving-program.js';
+import { type FromServing, type ServingSetup, serve, type ToServing } from './serving-program.js';
 
 interface ServingRunOptions extends ServingSetup {
   readonly env: Environment;
   /** Called when the thread will start no more reads of this range. */
   onDeregistered(rkey: number): void;
-  onReport(report: ServingReport): void;
+  /** Called when the thread serves. */
+  onListening(): void;
+  onReport(report: ThreadReport): void;
+}
+
+/** The place of a thread among several that serve together. */
+interface ServingPlace {
+  /** Number of the thread; 0 accepts connections and gives the others their share. */
+  readonly index: number;
+  readonly loads: ServingLoads;
+  /** Name of the channel on which the threads exchange messages. */
+  readonly channel: string;
 }
 
 interface ServingThreadOptions {
   readonly host: string;
-  /** Port to listen on; 0: any free one. */
+  /** Port to listen on; 0: any free one. A thread that does not accept needs the port of the one that does. */
   readonly port: number;
   readonly limits: TcpLimits;
   readonly env: Environment;
+  /** Undefined: the thread serves alone. */
+  readonly place?: ServingPlace;
 }
 
 /**
@@ -45,16 +60,15 @@ export class ServingThread {
   #restarts = 0;
   #cancelRestart: (() => void) | undefined;
   #isClosing = false;
-  /** Functions that stop watching for renewed credentials. */
-  readonly #forgets: (() => void)[] = [];
+  /** Stops watching for renewed credentials. */
+  #forget: () => void = () => {};
 
   /** Starts the thread and resolves when it listens. Throws `ConfigError` if it cannot listen at the address. */
   static async start(options: ServingThreadOptions): Promise<ServingThread> {
     const thread = new ServingThread(options);
-    const renewed = (): void => thread.#run?.send({ type: 'credentials', ...credentialsOf(options.env) });
-    for (const held of [options.env.secrets, options.env.tls]) {
-      if (held !== undefined) thread.#forgets.push(held.onRenewed(renewed));
-    }
+    thread.#forget = onCredentialsRenewed(options.env, () =>
+      thread.#run?.send({ type: 'credentials', ...credentialsOf(options.env) }),
+    );
     const answer = await thread.#begin(options.port).listening();
     if (typeof answer === 'string') {
       thread.#forget();
@@ -112,25 +126,19 @@ export class ServingThread {
     cancel();
   }
 
-  #forget(): void {
-    for (const forget of this.#forgets) forget();
-  }
-
   /** Starts a thread that receives all registrations before it accepts a peer. */
   #begin(port: number): ServingRun {
-    const { host, limits, env } = this.#options;
+    const { host, limits, env, place } = this.#options;
     const run = new ServingRun({
       env,
+      place: place === undefined ? undefined : { ...place, loads: place.loads.memory },
       counterMemory: this.counters.memory,
       host,
       port,
       limits,
       ...credentialsOf(env),
-      onReport: (report) => {
-        if (report.type === 'log') env.log.log(report.level, report.message, report.fields);
-        else if (report.type === 'audit') env.audit?.record(report.event, report.count);
-        else env.metrics.count(report.name, report.amount, report.labels);
-      },
+      onListening: () => place?.loads.set(place.index, true),
+      onReport: (report) => passOn(report, env),
       onDeregistered: (rkey) => {
         this.#deregistering.get(rkey)?.();
         this.#deregistering.delete(rkey);
@@ -149,6 +157,8 @@ export class ServingThread {
     this.#run = undefined;
     // The failed thread could not count down its connections.
     this.counters.add('connections', -this.counters.value('connections'));
+    const { place } = this.#options;
+    place?.loads.set(place.index, false);
     for (const resolve of this.#deregistering.values()) resolve();
     this.#deregistering.clear();
     if (this.#isClosing || this.#port === 0) return;
@@ -156,7 +166,9 @@ export class ServingThread {
     const { env, limits } = this.#options;
     if (env.clock.nowMs() - this.#startedAtMs >= limits.servingLastsMs) this.#restarts = 0;
     if (this.#restarts >= limits.servingRestartsMaxCount) {
-      env.log.log('error', 'serving thread failed; peers cannot read from this node any more', { error: failure });
+      const isNeeded = place === undefined || place.index === 0;
+      const effect = isNeeded ? 'peers cannot read from this node any more' : 'the remaining threads serve';
+      env.log.log('error', `serving thread failed; ${effect}`, { error: failure });
       return;
     }
     const delayMs = limits.servingRestartDelayMs * 2 ** this.#restarts;
@@ -183,11 +195,6 @@ export class ServingThread {
   }
 }
 
-/** The credentials that the thread uses to authenticate itself. */
-function credentialsOf({ secrets, tls }: Environment): Pick<ServingSetup, 'secrets' | 'tls'> {
-  return { secrets: secrets?.reveal(), tls: tls?.reveal() };
-}
-
 /** Returns the error for an address that the thread cannot listen on; it names the configuration key to change. */
 function listenError(address: { readonly host: string; readonly port: number }, failure: string): ConfigError {
   const [key, advice] = /\b(EADDRINUSE|EACCES)\b/.test(failure)
@@ -208,7 +215,7 @@ class ServingRun {
   #failure = '';
 
   /** Starts the thread. Messages are handled in order, including those sent before it listens. */
-  constructor({ env, onDeregistered, onReport, ...setup }: ServingRunOptions) {
+  constructor({ env, onDeregistered, onListening, onReport, ...setup }: ServingRunOptions) {
     this.#thread = env.threads.start({
       name: 'meshcache-tcp-serving',
       script: new URL('./tcp-serving-worker.js', import.meta.url),
@@ -221,8 +228,10 @@ class ServingRun {
     this.#answer = new Promise((resolve) => {
       this.#thread.messages.onMessage((given) => {
         const message = given as FromServing;
-        if (message.type === 'listening') resolve(message.port);
-        else if (message.type === 'refused') resolve(message.message);
+        if (message.type === 'listening') {
+          onListening();
+          resolve(message.port);
+        } else if (message.type === 'refused') resolve(message.message);
         else if (message.type === 'deregistered') onDeregistered(message.rkey);
         else onReport(message);
       });

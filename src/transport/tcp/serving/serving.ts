@@ -1,12 +1,14 @@
 import { assertAtMost, assertEqual } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import type { Connection } from '../../../base/environment/network.js';
+import type { MessageEnd } from '../../../base/environment/threads.js';
 import { READ_TLS_WRITE_MAX_BYTES, READERS_KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
 import { AuthFailures } from '../../../net/auth-failures.js';
 import { PendingConnections } from '../../../net/connection-limits.js';
 import { Listener } from '../../../net/listener.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { dataTarget } from '../protocol/protocol.js';
+import { MovedConnections, type ServingLoads } from './moved-connections.js';
 import type { Registrations } from './registrations.js';
 import { ServingConnection, type ServingCounters } from './serving-connection.js';
 
@@ -17,6 +19,8 @@ interface ServingParts {
   readonly env: Environment;
   /** Address to listen on, which readers use to reach this node. */
   readonly host: string;
+  /** The threads that serve together with this one, and its number among them; undefined: it serves alone. */
+  readonly group?: { readonly index: number; readonly loads: ServingLoads; readonly channel: MessageEnd } | undefined;
 }
 
 /** The listening side: answers the reads of peers out of registered memory. */
@@ -28,6 +32,10 @@ export class Serving {
   readonly #authFailures: AuthFailures;
   /** Connections of unauthenticated readers. */
   readonly #pending: PendingConnections<Connection>;
+  /** Connections that other threads of the group accept, or serve; undefined: this thread serves alone. */
+  readonly #moved: MovedConnections | undefined;
+  /** Called when the last connection has ended. */
+  #onLastEnded: () => void = () => {};
 
   constructor(parts: ServingParts) {
     this.#parts = parts;
@@ -42,6 +50,7 @@ export class Serving {
       plane: 'data',
       options,
       rates: parts.limits.connectionRates,
+      keeps: (socket, isAdopted) => this.#moved?.keeps(socket, isAdopted) ?? true,
       onConnection: (socket) => this.#accepted(socket),
       onRefused: () => parts.counters.add('refusedConnections', 1),
       // A connection could not be accepted because the process has no descriptors left.
@@ -52,11 +61,24 @@ export class Serving {
       this.#ended(oldest);
       this.#refuse(oldest);
     });
+    const { group, limits, env } = parts;
+    if (group === undefined) return;
+    this.#moved = new MovedConnections({
+      ...group,
+      clock: env.clock,
+      timeoutMs: limits.handshakeTimeoutMs,
+      onConnection: (descriptor) => this.#listener.adopt(descriptor),
+      onProved: (address) => this.#listener.proved(address),
+    });
   }
 
-  /** Starts to listen and resolves with the port (`port` 0: any free one); rejects with the error of `listen`. */
+  /**
+   * Starts to listen and resolves with the port (`port` 0: any free one); rejects with the error of `listen`. A thread
+   * to which another one moves connections does not listen; peers connect to `port` of the other one.
+   */
   async start(port: number): Promise<number> {
-    this.#port = await this.#listener.listen(this.#parts.host, port);
+    const { group, host } = this.#parts;
+    this.#port = group === undefined || group.index === 0 ? await this.#listener.listen(host, port) : port;
     return this.#port;
   }
 
@@ -72,11 +94,18 @@ export class Serving {
     const closed = this.#listener.close();
     for (const connection of this.#connections.values()) connection.finish();
     await closed;
+    // The listener knows nothing about connections that another thread has accepted.
+    await new Promise<void>((resolve) => {
+      this.#onLastEnded = resolve;
+      if (this.#connections.size === 0) resolve();
+    });
+    this.#moved?.close();
     cancel();
   }
 
   /** Ends every connection at once; resolves when the port is free. Must be called after {@link start}. Idempotent. */
   async end(): Promise<void> {
+    this.#moved?.close();
     const closed = this.#listener.close();
     for (const socket of this.#connections.keys()) socket.destroy();
     await closed;
@@ -104,7 +133,9 @@ export class Serving {
       writeMaxBytes: socket.encrypted ? READ_TLS_WRITE_MAX_BYTES : Number.POSITIVE_INFINITY,
       onOpen: () => {
         this.#pending.delete(socket);
-        this.#listener.proved(socket.remoteAddress ?? '');
+        const address = socket.remoteAddress ?? '';
+        if (this.#moved === undefined) this.#listener.proved(address);
+        else this.#moved.proved(address);
       },
       onUnauthenticated: (reason) => this.#authFailures.record(reason, socket.remoteAddress ?? ''),
     });
@@ -115,6 +146,7 @@ export class Serving {
   #ended(socket: Connection): void {
     if (this.#connections.delete(socket)) this.#parts.counters.add('connections', -1);
     this.#pending.delete(socket);
+    if (this.#connections.size === 0) this.#onLastEnded();
   }
 
   #refuse(socket: Connection): void {

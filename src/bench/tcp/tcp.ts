@@ -1,17 +1,25 @@
-import { type RandomSource, seededRandom, shuffled } from '../base/environment/random.js';
-import { formatSize } from '../base/sizes.js';
-import { crc32 } from '../memory/checksum.js';
-import { HostRegion } from '../memory/host-region.js';
-import { systemEnvironment } from '../system/system-environment.js';
-import type { ReadOp } from '../transport/contract/transport.js';
-import { TcpTransport } from '../transport/tcp/tcp-transport.js';
-import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
-import { type PlainBatch, PlainReader, servePlainly } from './measuring/plain-pair.js';
-import { fastestPipeline, RedisPeer } from './measuring/redis.js';
-import { type BenchOptions, type BenchReport, type Contender, race } from './measuring/report.js';
-import { isStamped, stampPage } from './measuring/store-pages.js';
+import { type RandomSource, seededRandom, shuffled } from '../../base/environment/random.js';
+import { formatSize } from '../../base/sizes.js';
+import { HostRegion } from '../../memory/host-region.js';
+import { systemEnvironment } from '../../system/system-environment.js';
+import type { ReadOp } from '../../transport/contract/transport.js';
+import { TcpTransport } from '../../transport/tcp/tcp-transport.js';
+import { PeerProcess } from '../measuring/peer-process.js';
+import { type PlainBatch, PlainReader } from '../measuring/plain-pair.js';
+import { fastestPipeline, RedisPeer } from '../measuring/redis.js';
+import { type BenchOptions, type BenchReport, type Contender, race } from '../measuring/report.js';
+import { isStamped } from '../measuring/store-pages.js';
+import {
+  BATCH_PAGES,
+  batchesOf,
+  checksums,
+  type ServedPool,
+  stamped,
+  type TcpPeerAnswer,
+  type TcpPeerCommand,
+} from './tcp-peer.js';
+import { tcpThreadsBench } from './tcp-threads.js';
 
-const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const FULL_WORK_BYTES = 2 ** 30;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
@@ -25,10 +33,11 @@ type Destinations = 'contiguous' | 'scattered';
 type TcpPeer = PeerProcess<TcpPeerCommand, TcpPeerAnswer>;
 
 /**
- * Compares `batchRead` of pages in another process's pool with two plain sockets that only copy and, if installed, with
+ * With `threads` given, compares numbers of threads. Otherwise compares `batchRead` of pages in another process's pool with two plain sockets that only copy and, if installed, with
  * redis, interleaved in one run. Pages are read in random order.
  */
 export async function tcpBench(options: BenchOptions): Promise<BenchReport> {
+  if (options.threads !== undefined) return tcpThreadsBench(options, options.threads);
   const bench = await TcpBench.start(options);
   try {
     const rows: BenchReport['rows'][number][] = [];
@@ -58,7 +67,7 @@ class TcpBench {
     options.progress('starting the serving processes');
     const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
     const peer: TcpPeer = new PeerProcess('tcp');
-    const memory = (await peer.call({ kind: 'start', poolBytes: workBytes })) as Required<TcpPeerAnswer>;
+    const memory = (await peer.call({ kind: 'start', poolBytes: workBytes, threads: [1] })) as Required<TcpPeerAnswer>;
     const target = HostRegion.allocate(workBytes);
     await target.prefault();
     const parts = {
@@ -140,14 +149,15 @@ class TcpBench {
   /** The contenders. The first one is the reference for the others. */
   async #contenders(pageBytes: number, destinations: Destinations): Promise<Contender[]> {
     const pages = this.#pages(pageBytes);
+    const [{ endpoint, rkey }] = this.#memory.served as readonly [ServedPool];
     const numbers = Array.from({ length: pages }, (_, i) => i);
     const order = shuffled(numbers, this.#random);
     const slots = destinations === 'scattered' ? shuffled(numbers, this.#random) : numbers;
     const sums = checksums(pages, pageBytes);
     const ops = order.map((page, i): ReadOp & { checksum: number } => ({
-      remoteEndpoint: this.#memory.endpoint,
+      remoteEndpoint: endpoint,
       remoteAddr: BigInt(this.#memory.addr) + BigInt(page * pageBytes),
-      rkey: this.#memory.rkey,
+      rkey,
       localAddr: this.#target.addr + BigInt((slots[i] as number) * pageBytes),
       length: pageBytes,
       checksum: sums[page] as number,
@@ -206,78 +216,4 @@ class TcpBench {
       return { pages, destinations: own.map((slot) => this.#target.bytes(slot * pageBytes, pageBytes)) };
     });
   }
-}
-
-function stamped(bytes: Uint8Array, page: number): Uint8Array {
-  stampPage(bytes, page);
-  return bytes;
-}
-
-function checksums(pages: number, pageBytes: number): Uint32Array {
-  const bytes = new Uint8Array(pageBytes);
-  return Uint32Array.from({ length: pages }, (_, page) => crc32(stamped(bytes, page)));
-}
-
-function batchesOf<T>(items: readonly T[]): T[][] {
-  const batches: T[][] = [];
-  for (let first = 0; first < items.length; first += BATCH_PAGES) batches.push(items.slice(first, first + BATCH_PAGES));
-  return batches;
-}
-
-type TcpPeerCommand =
-  | { readonly kind: 'start'; readonly poolBytes: number }
-  /** Fills the pool with stamped pages of this size. */
-  | { readonly kind: 'stamp'; readonly pageBytes: number }
-  /** Answers, then keeps the main thread busy. */
-  | { readonly kind: 'busy'; readonly how: 'blocked' | 'computing'; readonly ms: number }
-  /** Answers once the main thread is free again. */
-  | { readonly kind: 'settle' };
-
-interface TcpPeerAnswer {
-  readonly error?: string;
-  readonly endpoint?: string;
-  /** Address of the pool, as decimal text. */
-  readonly addr?: string;
-  readonly rkey?: number;
-  readonly plainPort?: number;
-}
-
-/**
- * The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main
- * thread.
- */
-export function tcpPeer(): ExecuteCommand<TcpPeerCommand, TcpPeerAnswer> {
-  let pool: HostRegion | undefined;
-  return async (command) => {
-    if (command.kind === 'start') {
-      pool = HostRegion.allocate(command.poolBytes);
-      await pool.prefault();
-      const transport = await TcpTransport.create({ host: '127.0.0.1', env: systemEnvironment() });
-      const { addr, rkey } = transport.registerMr(pool.addr, pool.length);
-      const plainPort = await servePlainly(pool.bytes());
-      return { endpoint: transport.localEndpoint(), addr: addr.toString(), rkey, plainPort };
-    }
-    if (command.kind === 'settle') return {};
-    if (command.kind === 'busy') {
-      // The answer must be sent before the thread gets busy.
-      setTimeout(() => beBusy(command), 0);
-      return {};
-    }
-    if (pool === undefined) throw new Error('stamp before start');
-    const { pageBytes } = command;
-    for (let page = 0; (page + 1) * pageBytes <= pool.length; page++) {
-      stampPage(pool.bytes(page * pageBytes, pageBytes), page);
-    }
-    return {};
-  };
-}
-
-/** Blocks this thread for `ms` milliseconds, asleep or computing. */
-function beBusy({ how, ms }: { readonly how: 'blocked' | 'computing'; readonly ms: number }): void {
-  if (how === 'blocked') {
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
-    return;
-  }
-  const endMs = performance.now() + ms;
-  while (performance.now() < endMs);
 }

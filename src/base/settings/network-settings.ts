@@ -1,0 +1,19 @@
+import { TCP_THREADS_MAX_COUNT } from '../limits.js';
+import { type Field, integer } from './fields.js';
+
+/** Ports of a node, and how it uses the network between nodes. */
+export interface NetworkSettings {
+  readonly controlPort: number;
+  readonly rdmaPort: number;
+  readonly tcpPort: number;
+  /** Threads that receive pages over TCP, and threads that serve them; undefined: what suits the processors. */
+  readonly tcpThreads: number | undefined;
+}
+
+/** Parsers of these settings. */
+export const NETWORK_FIELDS: Readonly<Record<string, Field>> = {
+  control_port: integer(0, 65535, 0),
+  rdma_port: integer(0, 65535, 0),
+  tcp_port: integer(0, 65535, 0),
+  tcp_threads: integer(1, TCP_THREADS_MAX_COUNT, undefined),
+};
