@@ -1,5 +1,7 @@
-// createDescriptorListener, duplicate and peerCredentials.
+// createDescriptorListener, duplicate, setDscp and peerCredentials.
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -177,12 +179,32 @@ Napi::Value duplicate(const Napi::CallbackInfo& info) {
   return Napi::Number::New(env, fd);
 }
 
+void set_dscp(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const auto fd = static_cast<int>(whole_number(info[0], "fd", INT_MAX));
+  // The two lower bits of the byte are those of explicit congestion notification, which the kernel sets.
+  const int traffic_class = static_cast<int>(whole_number(info[1], "dscp", 64)) << 2;
+  const auto set = [&](int level, int option) {
+    return setsockopt(fd, level, option, &traffic_class, sizeof traffic_class) == 0;
+  };
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    throw native_failure(env, std::string("getsockname: ") + strerror(errno), "getsockname", errno, "");
+  }
+  // A socket of IPv6 also speaks IPv4, with an address that is mapped.
+  const bool is_marked = address.ss_family == AF_INET6 ? set(IPPROTO_IPV6, IPV6_TCLASS) && set(IPPROTO_IP, IP_TOS)
+                                                       : set(IPPROTO_IP, IP_TOS);
+  if (!is_marked) throw native_failure(env, std::string("setsockopt: ") + strerror(errno), "setsockopt", errno, "");
+}
+
 }  // namespace
 
 void export_descriptors(Napi::Env env, Napi::Object exports) {
   exports.Set("createDescriptorListener", Napi::Function::New(env, create, "createDescriptorListener"));
   exports.Set("closeReceived", Napi::Function::New(env, close_received, "closeReceived"));
   exports.Set("duplicate", Napi::Function::New(env, duplicate, "duplicate"));
+  exports.Set("setDscp", Napi::Function::New(env, set_dscp, "setDscp"));
   exports.Set("peerCredentials", Napi::Function::New(env, credentials, "peerCredentials"));
 }
 

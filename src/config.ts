@@ -29,7 +29,6 @@ import {
   freeText,
   integer,
   names,
-  ownHost,
   secrets,
   size,
   socketPath,
@@ -114,7 +113,6 @@ export interface MeshCacheConfigFields
   readonly directoryReplicas: number;
   /** Seats of discovery masters. */
   readonly maxMasters: number;
-  readonly localHostname: string | undefined;
   /** Rack or zone of this host; undefined: none. */
   readonly zone: string | undefined;
   readonly nodeId: string | undefined;
@@ -227,7 +225,6 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   vnodes: integer(1, 4096, VNODES_DEFAULT_COUNT),
   directory_replicas: integer(1, 16, 2),
   max_masters: integer(1, 16, 3),
-  local_hostname: ownHost(),
   zone: text(`1 to ${ZONE_MAX_CHARACTERS} letters, digits and . _ - : /`, undefined, ZONE_PATTERN),
   node_id: text('text of 1 to 256 characters, none of them a control character', undefined, /^(?=.*\S)\P{Cc}{1,256}$/u),
   ...NETWORK_FIELDS,
@@ -321,6 +318,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly rdmaPort: number;
   declare readonly tcpPort: number;
   declare readonly tcpThreads: number | undefined;
+  declare readonly dscp: number | undefined;
   declare readonly heartbeatInterval: number;
   declare readonly memberTtl: number;
   declare readonly diskEnabled: boolean;

@@ -67,6 +67,8 @@ export const READ_REQUEST_MAX_OPS = 1024;
 export const READ_REQUEST_TARGET_BYTES = 16 * MIB;
 /** Most threads that receive pages over TCP, and as many that serve them. */
 export const TCP_THREADS_MAX_COUNT = 64;
+/** Largest differentiated services code point: the upper six bits of a byte. */
+export const DSCP_MAX = 63;
 /** Payload requested and not yet received on one data connection. */
 export const READ_IN_FLIGHT_MAX_BYTES = 64 * MIB;
 /** A data connection that delivers nothing for this long while data is due is given up. */

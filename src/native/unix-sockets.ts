@@ -166,6 +166,22 @@ export function duplicateDescriptor(connection: Connection): number | undefined 
   }
 }
 
+/**
+ * Marks what a connection sends with a differentiated services code point. Returns why it could not; empty if it could,
+ * or if the connection has ended.
+ */
+export function setDscp(connection: Connection, dscp: number): string {
+  const fd = descriptorOf(connection);
+  const { addon, reason } = loadNative();
+  if (addon === null) return reason;
+  try {
+    if (fd !== undefined) addon.setDscp(fd, dscp);
+    return '';
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
 export type { PeerCredentials } from './addon/contract.js';
 
 /**

@@ -42,6 +42,8 @@ export interface TransportConfig extends SecurityConfig {
   readonly tcpPort: number;
   /** Threads that receive pages over TCP, and threads that serve them. Default: {@link tcpThreadsOf} this machine. */
   readonly tcpThreads?: number | undefined;
+  /** Differentiated services code point of connections over TCP. Default: that of the system. */
+  readonly dscp?: number | undefined;
   /** RDMA port to listen on; 0 (default): any free one. */
   readonly rdmaPort?: number;
   readonly deviceName?: string | undefined;
@@ -96,6 +98,7 @@ export async function chooseTransport(
     port: config.tcpPort,
     env,
     threads: config.tcpThreads ?? tcpThreadsOf(env),
+    dscp: config.dscp,
   });
   const { transport, reason, advice } = await withRdma(plan, tcp, config, env);
   if (env.tls !== undefined && transport.protocol === 'rdma') {

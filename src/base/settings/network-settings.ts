@@ -1,19 +1,24 @@
-import { TCP_THREADS_MAX_COUNT } from '../limits.js';
-import { type Field, integer } from './fields.js';
+import { DSCP_MAX, TCP_THREADS_MAX_COUNT } from '../limits.js';
+import { type Field, integer, ownHost } from './fields.js';
 
-/** Ports of a node, and how it uses the network between nodes. */
+/** Address and ports of a node, and how it uses the network between nodes. */
 export interface NetworkSettings {
+  readonly localHostname: string | undefined;
   readonly controlPort: number;
   readonly rdmaPort: number;
   readonly tcpPort: number;
   /** Threads that receive pages over TCP, and threads that serve them; undefined: what suits the processors. */
   readonly tcpThreads: number | undefined;
+  /** Differentiated services code point of reads over TCP; undefined: that of the system. */
+  readonly dscp: number | undefined;
 }
 
 /** Parsers of these settings. */
 export const NETWORK_FIELDS: Readonly<Record<string, Field>> = {
+  local_hostname: ownHost(),
   control_port: integer(0, 65535, 0),
   rdma_port: integer(0, 65535, 0),
   tcp_port: integer(0, 65535, 0),
   tcp_threads: integer(1, TCP_THREADS_MAX_COUNT, undefined),
+  dscp: integer(0, DSCP_MAX, undefined),
 };

@@ -396,6 +396,11 @@ export interface NativeAddon {
   closeReceived(fd: number): void;
   /** Returns a second descriptor of the same file or socket. Throws {@link NativeFailure}. */
   duplicate(fd: number): number;
+  /**
+   * Marks what a TCP socket sends with a differentiated services code point, over IPv4 and IPv6. Throws {@link
+   * NativeFailure}.
+   */
+  setDscp(fd: number, dscp: number): void;
   /** Credentials of the peer of a connected Unix socket. Throws {@link NativeFailure}. */
   peerCredentials(fd: number): PeerCredentials;
 

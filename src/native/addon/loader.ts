@@ -43,6 +43,7 @@ const FUNCTIONS = [
   'createDescriptorListener',
   'closeReceived',
   'duplicate',
+  'setDscp',
   'peerCredentials',
   'rdmaProbe',
   'createRdmaEngine',

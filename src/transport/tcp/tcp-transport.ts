@@ -19,7 +19,7 @@ import {
 } from '../contract/transport.js';
 import { type TcpLimits, tcpLimits } from './protocol/limits.js';
 import { NO_CHECKSUM, ReadBatch, ReadRequest } from './reading/read-request.js';
-import { Readers } from './reading/readers.js';
+import { Readers, type ReadersOptions } from './reading/readers.js';
 import { registrationOf } from './serving/registrations.js';
 import { ServingThreads } from './serving/serving-threads.js';
 
@@ -34,6 +34,8 @@ interface TcpTransportOptions {
    * one thread serves.
    */
   readonly threads?: number;
+  /** Differentiated services code point of all connections. Default: that of the system. */
+  readonly dscp?: number | undefined;
   /** Other limits, for tests. */
   readonly limits?: Partial<TcpLimits>;
 }
@@ -64,22 +66,19 @@ export class TcpTransport implements Transport {
 
   /** Resolves when peers can connect. Throws `ConfigError` if it cannot listen at the address. */
   static async create(options: TcpTransportOptions): Promise<TcpTransport> {
-    const { host, port = 0, env, threads = 1 } = options;
+    const { host, port = 0, env, threads = 1, dscp } = options;
     const limits = tcpLimits(options.limits);
-    const serving = await ServingThreads.start({ host, port, limits, env, threads });
-    return new TcpTransport({ host, port: serving.port }, serving, { limits, env, threads });
+    const serving = await ServingThreads.start({ host, port, limits, env, threads, dscp });
+    return new TcpTransport({ host, port: serving.port }, serving, { limits, env, threads, dscp });
   }
 
-  private constructor(
-    endpoint: Endpoint,
-    serving: ServingThreads,
-    { limits, env, threads }: { readonly limits: TcpLimits; readonly env: Environment; readonly threads: number },
-  ) {
+  private constructor(endpoint: Endpoint, serving: ServingThreads, reading: ReadersOptions) {
+    const { limits, env } = reading;
     this.#endpoint = endpoint;
     this.#serving = serving;
     this.#limits = limits;
     this.#env = env;
-    this.#readers = new Readers({ threads, limits, env });
+    this.#readers = new Readers(reading);
   }
 
   /**

@@ -1,15 +1,18 @@
 import type { Environment } from '../../../base/environment/environment.js';
 import type { TcpLimits } from '../protocol/limits.js';
+import { withDscp } from '../threads/marked-network.js';
 import { onCredentialsRenewed } from '../threads/thread-messages.js';
 import { ReadPeers } from './read-peers.js';
 import { type ReadBatch, ReadCounters, type ReadRequest } from './read-request.js';
 import { ReadingThread } from './reading-thread.js';
 
-interface ReadersOptions {
+export interface ReadersOptions {
   /** Threads that read; 1: the calling thread alone. */
   readonly threads: number;
   readonly limits: TcpLimits;
   readonly env: Environment;
+  /** Differentiated services code point of all connections; undefined: that of the system. */
+  readonly dscp?: number | undefined;
 }
 
 /**
@@ -25,10 +28,10 @@ export class Readers {
   readonly #threads: readonly ReadingThread[];
   readonly #forget: () => void;
 
-  constructor({ threads, limits, env }: ReadersOptions) {
+  constructor({ threads, limits, env, dscp }: ReadersOptions) {
     this.#limits = limits;
-    this.#own = new ReadPeers(this.#ownCounters, limits, env);
-    this.#threads = Array.from({ length: threads > 1 ? threads : 0 }, () => new ReadingThread(limits, env));
+    this.#own = new ReadPeers(this.#ownCounters, limits, withDscp(env, dscp));
+    this.#threads = Array.from({ length: threads > 1 ? threads : 0 }, () => new ReadingThread(limits, env, dscp));
     this.#forget = onCredentialsRenewed(env, () => {
       for (const thread of this.#threads) thread.renewCredentials();
     });

@@ -1,17 +1,12 @@
 import type { Environment } from '../../../base/environment/environment.js';
 import type { MessageEnd } from '../../../base/environment/threads.js';
 import type { TcpLimits } from '../protocol/limits.js';
-import {
-  type RenewedCredentials,
-  renew,
-  type ThreadCredentials,
-  type ThreadReport,
-} from '../threads/thread-messages.js';
+import { type RenewedCredentials, renew, type ThreadReport, type ThreadSetup } from '../threads/thread-messages.js';
 import { ReadPeers } from './read-peers.js';
 import { type PackedRequest, ReadBatch, ReadCounters, ReadRequest } from './read-request.js';
 
 /** Start data of a reading thread, which then receives {@link ToReading} and sends {@link FromReading}. */
-export interface ReadingSetup extends ThreadCredentials {
+export interface ReadingSetup extends ThreadSetup {
   readonly counterMemory: SharedArrayBuffer;
   readonly limits: TcpLimits;
 }

@@ -23,6 +23,7 @@ export class ReadingThread {
   readonly counters = new ReadCounters();
   readonly #limits: TcpLimits;
   readonly #env: Environment;
+  readonly #dscp: number | undefined;
   readonly #reads = new Map<number, ThreadRead>();
   readonly #unreachable = new Set<string>();
   #thread: Thread | undefined;
@@ -34,9 +35,11 @@ export class ReadingThread {
   #cancelRestart: (() => void) | undefined;
   #isClosing = false;
 
-  constructor(limits: TcpLimits, env: Environment) {
+  /** `dscp` is that of its connections. */
+  constructor(limits: TcpLimits, env: Environment, dscp?: number) {
     this.#limits = limits;
     this.#env = env;
+    this.#dscp = dscp;
     this.#start();
   }
 
@@ -96,6 +99,7 @@ export class ReadingThread {
     const setup: ReadingSetup = {
       counterMemory: this.counters.memory,
       limits: this.#limits,
+      dscp: this.#dscp,
       ...credentialsOf(env),
     };
     const thread = env.threads.start({

@@ -1,19 +1,14 @@
 import type { Environment } from '../../../base/environment/environment.js';
 import type { MessageEnd } from '../../../base/environment/threads.js';
 import type { TcpLimits } from '../protocol/limits.js';
-import {
-  type RenewedCredentials,
-  renew,
-  type ThreadCredentials,
-  type ThreadReport,
-} from '../threads/thread-messages.js';
+import { type RenewedCredentials, renew, type ThreadReport, type ThreadSetup } from '../threads/thread-messages.js';
 import { ServingLoads } from './moved-connections.js';
 import { type Registration, Registrations } from './registrations.js';
 import { Serving } from './serving.js';
 import { ServingCounters } from './serving-connection.js';
 
 /** Start data of the serving thread, which then receives {@link ToServing} and sends {@link FromServing}. */
-export interface ServingSetup extends ThreadCredentials {
+export interface ServingSetup extends ThreadSetup {
   readonly counterMemory: SharedArrayBuffer;
   readonly host: string;
   readonly port: number;

@@ -33,6 +33,8 @@ interface ServingThreadOptions {
   readonly port: number;
   readonly limits: TcpLimits;
   readonly env: Environment;
+  /** Differentiated services code point of its connections. */
+  readonly dscp?: number | undefined;
   /** Undefined: the thread serves alone. */
   readonly place?: ServingPlace;
 }
@@ -128,7 +130,7 @@ export class ServingThread {
 
   /** Starts a thread that receives all registrations before it accepts a peer. */
   #begin(port: number): ServingRun {
-    const { host, limits, env, place } = this.#options;
+    const { host, limits, env, dscp, place } = this.#options;
     const run = new ServingRun({
       env,
       place: place === undefined ? undefined : { ...place, loads: place.loads.memory },
@@ -136,6 +138,7 @@ export class ServingThread {
       host,
       port,
       limits,
+      dscp,
       ...credentialsOf(env),
       onListening: () => place?.loads.set(place.index, true),
       onReport: (report) => passOn(report, env),

@@ -13,6 +13,8 @@ interface ServingThreadsOptions {
   readonly limits: TcpLimits;
   readonly env: Environment;
   readonly threads: number;
+  /** Differentiated services code point of the connections. */
+  readonly dscp?: number | undefined;
 }
 
 /**

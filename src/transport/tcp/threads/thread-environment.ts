@@ -6,7 +6,8 @@ import { AuthFailures } from '../../../net/auth-failures.js';
 import { systemClock } from '../../../system/system-clock.js';
 import { systemEnvironment } from '../../../system/system-environment.js';
 import { tlsNetwork } from '../../../system/system-network.js';
-import type { ThreadCredentials, ThreadReport } from './thread-messages.js';
+import { withDscp } from './marked-network.js';
+import type { ThreadReport, ThreadSetup } from './thread-messages.js';
 
 /**
  * Delay before counts are sent to the other thread together, so that a flood of connections does not become a flood of
@@ -19,7 +20,7 @@ const COUNTS_DELAY_MS = 200;
  * to `report`.
  */
 export function threadEnvironment(
-  { secrets, tls }: ThreadCredentials,
+  { secrets, tls, dscp }: ThreadSetup,
   report: (report: ThreadReport) => void,
 ): Environment {
   const counts = new Map<string, { readonly name: string; readonly labels: Labels; amount: number }>();
@@ -46,8 +47,9 @@ export function threadEnvironment(
     },
     secrets: secrets === undefined ? undefined : ClusterSecrets.of(secrets),
   });
-  if (tls === undefined) return env;
+  if (tls === undefined) return withDscp(env, dscp);
   const failures = new AuthFailures('data', env, 'data');
   const identity = new TlsIdentity(tls);
-  return { ...env, tls: identity, network: tlsNetwork(identity, (address) => failures.record('tls', address)) };
+  const network = tlsNetwork(identity, (address) => failures.record('tls', address));
+  return withDscp({ ...env, tls: identity, network }, dscp);
 }

@@ -12,6 +12,12 @@ export interface ThreadCredentials {
   readonly tls?: TlsTexts | undefined;
 }
 
+/** What a thread needs to make its environment. */
+export interface ThreadSetup extends ThreadCredentials {
+  /** Differentiated services code point of its connections; undefined: that of the system. */
+  readonly dscp?: number | undefined;
+}
+
 /** The message by which a thread gets renewed credentials. */
 export type RenewedCredentials = { readonly type: 'credentials' } & ThreadCredentials;
 
