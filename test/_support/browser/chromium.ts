@@ -22,6 +22,9 @@ const TYPES: Readonly<Record<string, string>> = {
   '.js': 'text/javascript',
   '.wasm': 'application/wasm',
   '.html': 'text/html',
+  '.css': 'text/css',
+  '.svg': 'image/svg+xml',
+  '.png': 'image/png',
 };
 
 /** A folder as a plain web server shows it; `/` is its index.html, or an empty page. */

@@ -1,11 +1,18 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { setTimeout } from 'node:timers/promises';
-import { type Browser, chromium, type Page, type Request } from 'playwright-core';
+import { type Browser, chromium, type Page, type Request, type ViewportSize } from 'playwright-core';
 import { CHROMIUM, CHROMIUM_FLAGS } from '../browser/chromium.js';
 
 const SCREENSHOTS = new URL('../screenshots/', import.meta.url);
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+
+/** How a page is looked at. */
+export interface Look {
+  readonly name: string;
+  readonly colorScheme: 'light' | 'dark';
+  readonly viewport: ViewportSize;
+}
 
 /** Colour schemes and window sizes: light and dark, desktop and phone, and a tablet. */
 export const LOOKS = [
@@ -15,9 +22,7 @@ export const LOOKS = [
   { name: 'light-820', colorScheme: 'light', viewport: { width: 820, height: 1180 } },
   { name: 'dark-820', colorScheme: 'dark', viewport: { width: 820, height: 1180 } },
   { name: 'dark-390', colorScheme: 'dark', viewport: { width: 390, height: 844 } },
-] as const;
-
-export type Look = (typeof LOOKS)[number];
+] as const satisfies readonly Look[];
 
 /** Path of what a page asks for again and again. */
 const POLLED = '/api/cluster';

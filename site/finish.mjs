@@ -1,0 +1,24 @@
+// Finishes the site that TypeDoc has written to build/site: `node site/finish.mjs`. Fails for a dead link.
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { deadLinks } from './links.mjs';
+import { addPictures } from './pictures.mjs';
+
+const FOLDER = 'build/site';
+
+for (const name of readdirSync(FOLDER, { recursive: true }).filter((each) => each.endsWith('.html'))) {
+  const page = join(FOLDER, name);
+  const html = readFileSync(page, 'utf8')
+    // TypeDoc links to the README by a folder, for which only a server has a page.
+    .replaceAll('href="../"', 'href="../index.html"')
+    // Landmarks, and headings that open and close a section without a link inside, for readers who use the keyboard.
+    .replace('<div class="col-content">', '<div class="col-content" role="main">')
+    .replace('<div class="col-sidebar">', '<div class="col-sidebar" role="navigation" aria-label="Contents">')
+    .replaceAll(/<summary.*?<\/summary>/gs, (summary) => summary.replaceAll(/<a [^>]*tsd-anchor-icon.*?<\/a>/gs, ''));
+  writeFileSync(page, html);
+}
+await addPictures(FOLDER);
+const dead = deadLinks(FOLDER);
+for (const link of dead) console.error(`This link of the site leads nowhere: ${link}`);
+if (dead.length > 0) process.exit(1);
+console.log(`The site is ${FOLDER}/index.html.`);
