@@ -11,6 +11,7 @@ const TYPED = [
   'src/python/meshcache',
   'src/python/backend.py',
   'examples/python/attach.py',
+  'examples/python/attach_asyncio.py',
   'examples/router/router.py',
 ];
 const hasMypy = succeeds('mypy', '--version');

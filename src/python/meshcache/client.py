@@ -127,6 +127,9 @@ class Client:
         self._streams: weakref.WeakSet[PageEventStream] = weakref.WeakSet()
         self._closed = False
         self._closing = threading.Event()
+        self._start(required)
+
+    def _start(self, required: bool) -> None:
         self._link.start()
         if required and not self.is_connected:
             problem = self._link.problem or "it does not answer"

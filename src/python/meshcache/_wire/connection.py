@@ -9,12 +9,13 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from socket import MSG_DONTWAIT
 from time import monotonic, sleep
 from typing import Final
 
 from . import protocol
-from .deadline import Deadline
+from .deadline import Deadline, EndableDeadline
 from .protocol import Violation
 from .receiver import Receiver
 
@@ -188,6 +189,8 @@ class Connection:
     def wait(self, call: Call, deadline: float) -> bool:
         """Waits for a call; True if it is answered. False on a timeout, or if the connection is lost (state LOST)."""
         call.waiting = True
+        if isinstance(deadline, EndableDeadline):
+            deadline.ending.wake = partial(self._hurry, call)
         try:
             while call.state == PENDING:
                 if self._read(self._read_until, call, deadline):
@@ -208,6 +211,13 @@ class Connection:
         if call.state == PENDING:
             self._note_silence()
         return call.state == ANSWERED
+
+    def _hurry(self, call: Call) -> None:
+        """Has the thread that waits for a call look at its deadline again; without waiting, from another thread."""
+        call.signal()
+        if call.state == PENDING and call.request_id > 0:
+            # If that thread reads from the socket, the answer to the ended request wakes it.
+            self.cancel(call, monotonic())
 
     def is_answering(self) -> bool:
         """Whether the node answers. If an answer is overdue, a PING is sent, which the node answers without waiting."""
@@ -397,6 +407,8 @@ class Connection:
 
     def _send(self, data: bytes, deadline: float, pages: Sequence[memoryview] = ()) -> bool:
         """Sends all of it, or nothing that matters; if part of it was sent, the connection ends."""
+        # A call that is ended early sends the rest of its request, because the connection belongs to others as well.
+        deadline = float(deadline)
         try:
             if not self._send_lock.acquire(False):
                 left = max(0.0, min(deadline - monotonic(), threading.TIMEOUT_MAX))
