@@ -74,7 +74,7 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
     /^build\/python\/(pyproject\.toml|README\.md|LICENSE|backend\.py|platform_tag\.py)$/,
     /^build\/python\/meshcache\/(\w+\/)?(\w+\.py|py\.typed)$/,
     /^build\/python\/engine_bench\/(stand_ins\/\w+\/)?\w+\.py$/,
-    /^deploy\/(kubernetes\/\w+\/|helm\/meshcache\/(templates\/|files\/)?)?[\w.-]+$/,
+    /^deploy\/(image\/|kubernetes\/\w+\/|helm\/meshcache\/(templates\/|files\/)?)?[\w.-]+$/,
     /^(docs|src)\/([\w-]+\/)*[\w-]+\.md$/,
     /^examples\/[\w-]+\/(README\.md|[\w-]+\.(mjs|py))$/,
   ];
