@@ -1,4 +1,4 @@
-// Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [man] [types] [wheel] [test]`; without names: wasm and dist.
+// Builds everything under build/: `node build.config.mjs [wasm] [native] [prebuilt] [dist] [man] [types] [wheel] [test]`; without names: wasm and dist.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build, transform } from 'esbuild';
 import { buildNative } from './native/build.mjs';
+import { buildPrebuilt } from './native/prebuilt.mjs';
 
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);
@@ -176,6 +177,11 @@ const steps = {
     if (problem.length === 0) return;
     console.error(problem.join('\n'));
     process.exit(1);
+  },
+
+  // The addon for other processors and C libraries, as packages that npm installs where they fit. Needs zig.
+  prebuilt() {
+    buildPrebuilt(manifest());
   },
 
   async dist() {

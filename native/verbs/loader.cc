@@ -23,8 +23,13 @@ class Library {
   template <typename Function>
   void find(Function*& function, const char* symbol) {
     if (handle_ == nullptr) return;
+#ifdef __GLIBC__
     void* found = dlvsym(handle_, symbol, version_);
     if (found == nullptr) found = dlsym(handle_, symbol);
+#else  // musl takes the default version
+    (void)version_;
+    void* found = dlsym(handle_, symbol);
+#endif
     function = reinterpret_cast<Function*>(found);
     if (found == nullptr) reason_ += (reason_.empty() ? std::string(file_) + " lacks " : ", ") + symbol;
   }

@@ -115,6 +115,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/native/unix-sockets.ts': { ways: ['node:fs'], because: ATTACHED },
   'src/native/engine/engine-channel.ts': { ways: ['node:os'], because: RDMA },
   'src/native/addon/loader.ts': { ways: ['node:fs', 'node:os', 'process'], because: OWN_CODE },
+  'src/native/addon/prebuilt.ts': { ways: ['node:fs', 'node:module', 'process'], because: OWN_CODE },
   'src/native/devices/rdma-support.ts': { ways: ['system'], because: RDMA },
   'src/native/devices/locked-memory.ts': { ways: ['node:fs'], because: RDMA },
   'src/native/devices/rdma-devices.ts': { ways: ['node:fs', 'node:net', 'node:os', 'system'], because: RDMA },

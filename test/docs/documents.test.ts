@@ -15,6 +15,8 @@ import {
 const ADDR = '127.0.0.1:31990';
 /** Variables that are no configuration keys. */
 const OTHER_VARIABLES = [
+  'PLATFORM',
+  'ZIG',
   'LOG',
   'LOG_FORMAT',
   'SOCKET',

@@ -17,6 +17,7 @@ import {
   RDMA_EVENT_KINDS,
   RDMA_STATS,
 } from './contract.js';
+import { prebuiltAddons } from './prebuilt.js';
 
 /** The addon, or a one-line reason why there is none. */
 export type NativeLoad =
@@ -73,15 +74,25 @@ const ELF_MACHINE_OFFSET = 18;
 let loaded: NativeLoad | null = null;
 
 /**
- * Returns the addon of this package, loaded on the first call; none with `MESHCACHE_NATIVE=off` in the environment.
- * Does not throw.
+ * Returns the addon of this package, or one of a package for this platform, loaded on the first call; none with
+ * `MESHCACHE_NATIVE=off` in the environment. Does not throw.
  */
 export function loadNative(): NativeLoad {
-  loaded ??=
-    process.env.MESHCACHE_NATIVE === 'off'
-      ? none('MESHCACHE_NATIVE=off')
-      : loadAddon(fileURLToPath(new URL('../native/meshcache.node', import.meta.url)));
+  loaded ??= process.env.MESHCACHE_NATIVE === 'off' ? none('MESHCACHE_NATIVE=off') : loadFirst();
   return loaded;
+}
+
+/** The addon that was built here, else the first of an installed package that loads. */
+function loadFirst(): NativeLoad {
+  const built = loadAddon(fileURLToPath(new URL('../native/meshcache.node', import.meta.url)));
+  if (built.addon !== null) return built;
+  const reasons = [built.reason];
+  for (const { path, refusal } of prebuiltAddons()) {
+    const prebuilt = refusal === '' ? loadAddon(path) : none(refusal);
+    if (prebuilt.addon !== null) return prebuilt;
+    reasons.push(prebuilt.reason);
+  }
+  return none(reasons.join('; '));
 }
 
 /**

@@ -1,0 +1,92 @@
+import { execFile } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import type { ExecutionContext } from 'ava';
+import { addon, suffix, withAddon } from '../_support/native/addon.js';
+import { unless } from '../_support/unless.js';
+
+const run = promisify(execFile);
+const PLATFORMS = ['linux-x64-glibc', 'linux-x64-musl', 'linux-arm64-glibc', 'linux-arm64-musl'];
+const OWN = `linux-${process.arch}-glibc`;
+/** Prints whether the loader has an addon with RDMA. */
+const PROGRAM = `import { HAS_RDMA } from 'meshcache/native'; console.log(HAS_RDMA);`;
+
+/** Prints the processor, and the CRC-32 of `123456789`, by the addon whose path is given. */
+const VECTOR = `const module = { exports: {} };
+  process.dlopen(module, process.argv[1]);
+  console.log(process.arch, module.exports.crc32(Buffer.from('123456789'), 0).toString(16));`;
+
+/** Lets the built package find the packages that it imports. */
+function lend(folder: string): void {
+  symlinkSync(resolve('node_modules'), join(folder, 'node_modules/meshcache/node_modules'));
+}
+
+/** A folder of a user with the built package, without its addon, and with one of a platform; all are of this version. */
+function user(t: ExecutionContext, platform: string, from: string, changes: Record<string, string> = {}): string {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-prebuilt-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const own = join(folder, 'node_modules/meshcache');
+  mkdirSync(join(own, 'build/native'), { recursive: true });
+  for (const path of ['package.json', 'build/dist', 'build/wasm/meshcache.wasm'])
+    cpSync(path, join(own, path), { recursive: true });
+  const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
+  const packaged = join(folder, 'node_modules/@meshcache', platform);
+  mkdirSync(packaged, { recursive: true });
+  for (const name of ['meshcache.node', 'meshcache.node.sha256']) cpSync(join(from, name), join(packaged, name));
+  writeFileSync(
+    join(packaged, 'package.json'),
+    JSON.stringify({ name: `@meshcache/${platform}`, version, ...changes }),
+  );
+  return folder;
+}
+
+withAddon(
+  `prebuilt addon: where none was built, that of the package for this platform is loaded${suffix}`,
+  async (t) => {
+    const cwd = user(t, OWN, 'build/native');
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', PROGRAM], { cwd });
+    t.is(stdout, `${addon.hasRdma}\n`);
+  },
+);
+
+withAddon(
+  `prebuilt addon: one of another version, or a damaged one, is refused with the reason${suffix}`,
+  async (t) => {
+    const reasonIn = async (cwd: string): Promise<string> => {
+      const cli = join(cwd, 'node_modules/meshcache/build/dist/cli.js');
+      lend(cwd);
+      const { stdout } = await run(process.execPath, [cli, 'doctor', '--json'], { cwd });
+      const { findings } = JSON.parse(stdout) as { findings: { subject: string; detail: string }[] };
+      return findings.find(({ subject }) => subject === 'native addon')?.detail ?? 'no finding';
+    };
+    const other = user(t, OWN, 'build/native', { version: '9.9.9' });
+    t.regex(
+      await reasonIn(other),
+      /no native addon at .*; @meshcache\/linux-\w+-glibc has version 9\.9\.9, this meshcache needs /,
+    );
+    const damaged = user(t, OWN, 'build/native');
+    writeFileSync(join(damaged, 'node_modules/@meshcache', OWN, 'meshcache.node'), 'damaged');
+    t.regex(await reasonIn(damaged), /@meshcache\/linux-\w+-glibc\/meshcache\.node is damaged/);
+  },
+);
+
+for (const platform of PLATFORMS) {
+  const folder = resolve('build/prebuilt', platform);
+  // A program that runs Node for that platform, here perhaps under an emulator.
+  const program = process.env[`MESHCACHE_NODE_${platform.toUpperCase().replaceAll('-', '_')}`];
+  const missing = !existsSync(folder)
+    ? 'not built: npm run build:prebuilt'
+    : program === undefined
+      ? 'no Node for it'
+      : '';
+  unless(missing)(`prebuilt addon: that for ${platform} is loaded there, and computes a known checksum`, async (t) => {
+    t.timeout(120_000);
+    const cwd = user(t, platform, folder);
+    const loaded = await run(program as string, ['--input-type=module', '-e', PROGRAM], { cwd });
+    t.is(loaded.stdout, 'true\n');
+    const vector = await run(program as string, ['-e', VECTOR, join(folder, 'meshcache.node')], { cwd });
+    t.is(vector.stdout, `${platform.split('-')[1]} cbf43926\n`);
+  });
+}
