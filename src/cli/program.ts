@@ -11,6 +11,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<(context: CommandContext) 
   status: async () => (await import('./status/status.js')).statusCommand,
   drain: async () => (await import('./status/drain.js')).drainCommand,
   doctor: async () => (await import('./doctor/doctor.js')).doctorCommand,
+  prove: async () => (await import('./prove/prove.js')).proveCommand,
   token: async () => (await import('./settings/token.js')).tokenCommand,
   replay: async () => (await import('./replay.js')).replayCommand,
   sim: async () => (await import('./sim/sim.js')).simCommand,

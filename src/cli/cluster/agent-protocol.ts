@@ -45,6 +45,8 @@ export interface AgentStarted {
   readonly metricsEndpoint: string;
   /** Whether discovery runs in this node. */
   readonly isMeta: boolean;
+  /** Transport of this node's reads: `rdma` or `tcp`. */
+  readonly protocol: string;
 }
 
 export interface AgentStatus {

@@ -93,8 +93,9 @@ class Agent {
       if (this.#atMs === undefined) tell();
       else this.#untoldReads.push({ atMs: this.#atMs, tell });
     });
-    const { nodeId, isMeta } = store.runtime;
-    return { nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint, isMeta };
+    const { nodeId, isMeta, transport } = store.runtime;
+    const { protocol } = transport;
+    return { nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint, isMeta, protocol };
   }
 
   async #tellReads(untilMs: number): Promise<void> {

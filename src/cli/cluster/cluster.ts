@@ -145,6 +145,7 @@ export class ClusterAgent {
   #nextId = 1;
   #metricsEndpoint = '';
   #isMeta = false;
+  #protocol = '';
   #stderrTail = '';
   #death: CommandFailure | undefined;
   #isKept = false;
@@ -178,10 +179,16 @@ export class ClusterAgent {
     return this.#isMeta;
   }
 
+  /** Transport of the node's reads; empty before `start`. */
+  get protocol(): string {
+    return this.#protocol;
+  }
+
   async start(setup: AgentSetup): Promise<AgentStarted> {
     const started = (await this.#call({ kind: 'start', setup })) as AgentStarted;
     this.#metricsEndpoint = started.metricsEndpoint;
     this.#isMeta = started.isMeta;
+    this.#protocol = started.protocol;
     return started;
   }
 

@@ -65,7 +65,7 @@ interface DoctorOptions {
 }
 
 /** Checks this machine from a node's point of view. A check that throws becomes a problem. */
-async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
+export async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
   const checks: readonly (readonly [string, Check])[] = [...machineChecks(configuration), ...nodeChecks(configuration)];
   const findings: Finding[] = [];
   for (const [subject, check] of checks) {

@@ -62,7 +62,8 @@ export function chartValues(
 }
 
 function figures(caption: string, columns: readonly ReportColumn[], rows: readonly (readonly string[])[]): Markup {
-  const kind = (i: number) => (columns[i]?.isNumeric === true ? 'number' : 'text');
+  const kind = (i: number) =>
+    columns[i]?.isNumeric === true ? 'number' : columns[i]?.isProse === true ? 'prose' : 'text';
   const head = columns.map(({ name }, i) => markup`<th scope="col" class="${kind(i)}">${name}</th>`);
   const body = rows.map((row) => {
     const cells = row.map((cell, i) => {

@@ -94,6 +94,7 @@ table { width: 100%; border-collapse: collapse; font-size: 12.5px; }
 th, td { padding: 4px 10px; border-bottom: 1px solid var(--grid); text-align: left; white-space: nowrap; font-weight: 400; }
 thead th { position: sticky; top: 0; background: var(--card); color: var(--muted); font-weight: 600; }
 .number { text-align: right; }
+.prose { min-width: 26ch; white-space: normal; }
 tbody tr:hover { background: var(--grid); }
 .parameters { display: grid; grid-template-columns: repeat(auto-fit, minmax(260px, 1fr)); gap: 2px 28px; margin-top: 12px; padding: 12px 16px; }
 .parameters div { display: flex; justify-content: space-between; gap: 16px; }

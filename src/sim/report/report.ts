@@ -114,4 +114,6 @@ export interface ReportColumn {
   readonly name: string;
   /** Whether the column is right-aligned. */
   readonly isNumeric?: boolean;
+  /** Whether the column has sentences, which may wrap. */
+  readonly isProse?: boolean;
 }
