@@ -42,6 +42,10 @@ interface ClusterOptions {
   readonly mayBeKept?: boolean;
   /** Whether node logs go to stderr at once. Without it, only the end of a dead node's log is shown. */
   readonly isLogShown?: boolean;
+  /** Address of a cluster that the nodes join. Default: one of their own on loopback. */
+  readonly discoveryAddr?: string;
+  /** A program, with its first arguments, that starts the process of a node. */
+  readonly under?: (index: number) => readonly string[];
   /** Aborting closes the cluster and fails pending calls. */
   readonly signal?: AbortSignal;
 }
@@ -69,7 +73,7 @@ export class Cluster {
    */
   static async start(options: ClusterOptions): Promise<Cluster> {
     options.signal?.throwIfAborted();
-    const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
+    const discoveryAddr = options.discoveryAddr ?? `${LOOPBACK}:${await findFreePort(systemRandom)}`;
     const cluster = new Cluster(discoveryAddr, options);
     options.signal?.addEventListener('abort', () => void cluster.close(), { once: true });
     try {
@@ -150,12 +154,15 @@ export class ClusterAgent {
   #death: CommandFailure | undefined;
   #isKept = false;
 
-  constructor(index: number, options: { readonly mayBeKept?: boolean; readonly isLogShown?: boolean }) {
+  constructor(index: number, options: Pick<ClusterOptions, 'mayBeKept' | 'isLogShown' | 'under'>) {
     this.index = index;
+    const [program = process.execPath, ...words] = [...(options.under?.(index) ?? []), process.execPath];
     this.#child = fork(fileURLToPath(new URL('./cluster-agent.js', import.meta.url)), {
       serialization: 'advanced',
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
       detached: options.mayBeKept === true,
+      execPath: program,
+      execArgv: [...words, ...process.execArgv],
     });
     this.#child.on('message', (reply: AgentReply) => this.#onReply(reply));
     this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {

@@ -21,7 +21,10 @@ interface Path {
 }
 
 /** Pages of every size over every transport and RDMA device of this machine, or over those that are configured. */
-export function byteSteps(configuration: Configuration, signal: AbortSignal): Step[] {
+export function byteSteps(
+  configuration: Configuration,
+  how: { readonly signal: AbortSignal; readonly quick: boolean },
+): Step[] {
   const paths: Path[] = [{ name: 'TCP', protocol: 'tcp', config: { protocol: 'tcp' } }, ...rdmaPaths(configuration)];
   const steps = paths.flatMap((path) =>
     PAGE_SIZES_BYTES.map(
@@ -29,7 +32,7 @@ export function byteSteps(configuration: Configuration, signal: AbortSignal): St
         area: AREA,
         check: `${path.name}, pages of ${formatSize(pageBytes)}`,
         advice: ADVICE,
-        run: () => pagesOver(path, pageBytes, signal),
+        run: () => pagesOver(path, pageBytes, how),
       }),
     ),
   );
@@ -70,14 +73,18 @@ function withoutRdma({ mapping }: Configuration): Step {
   return { area: AREA, check: 'RDMA', advice: ADVICE, run };
 }
 
-async function pagesOver({ protocol, config }: Path, pageBytes: number, signal: AbortSignal): Promise<Verdict> {
+async function pagesOver(
+  { protocol, config }: Path,
+  pageBytes: number,
+  { signal, quick }: Parameters<typeof byteSteps>[1],
+): Promise<Verdict> {
   return withNodes({ nodes: 2, pageBytes, config, signal }, async (cluster) => {
     const other = cluster.agents.find((agent) => agent.protocol !== protocol);
     if (other !== undefined) {
       const advice = 'see the checks of this machine above: name, port and address of the device';
       return failed(`a node uses ${other.protocol} instead of ${protocol}`, advice);
     }
-    const { trip, isComplete } = await provenTrips(cluster, roundPages(pageBytes));
+    const { trip, isComplete } = await provenTrips(cluster, roundPages(pageBytes, quick));
     if (!isComplete) return failedTrip(trip, pageBytes);
     const { pages, readBytesPerS } = trip;
     const detail = `${pages} pages each way, every byte right; ${formatRate(readBytesPerS)} read and checked`;

@@ -7,7 +7,7 @@ import { failed, passed, type Step, type Verdict } from './proof.js';
 const AREA = 'Failures';
 const ADVICE =
   'the nodes of this check could not start, or did not find each other again; the detail has the end of their log';
-const PAGE_BYTES = 64 * 2 ** 10;
+export const PAGE_BYTES = 64 * 2 ** 10;
 const PAGES = 200;
 const NODES = 3;
 /** How long a call of a healthy node may take while another one is lost, in milliseconds. */
@@ -15,7 +15,7 @@ const CALL_MAX_MS = 30_000;
 /** How long the nodes may take to work together again, in milliseconds. */
 const BACK_MAX_MS = 60_000;
 
-interface FailureOptions {
+export interface FailureOptions {
   readonly clock: Clock;
   readonly signal: AbortSignal;
   readonly config: Readonly<Record<string, unknown>>;
@@ -47,11 +47,11 @@ export function failureSteps(options: FailureOptions): Step[] {
 }
 
 /** A node that holds pages and does not run the discovery. */
-function victimOf(cluster: Cluster): ClusterAgent {
+export function victimOf(cluster: Cluster): ClusterAgent {
   return cluster.agents.find(({ isMeta }) => !isMeta) ?? (cluster.agents.at(-1) as ClusterAgent);
 }
 
-export interface Loss {
+interface Loss {
   readonly clock: Clock;
   lose(): Promise<void>;
   regain(): Promise<void>;

@@ -9,6 +9,7 @@ const POOL_BYTES = 256 * 2 ** 20;
 /** Most bytes of one round of a check; two rounds fit into a pool. */
 const ROUND_MAX_BYTES = 96 * 2 ** 20;
 const ROUND_MAX_PAGES = 2_000;
+const QUICK_DIVISOR = 10;
 /** A heartbeat that notices a lost node in seconds. */
 const QUICK_TIMES = { heartbeat_interval: 0.2, member_ttl: 3 };
 /** Rounds with fresh pages until one is complete: a machine that stalls for a second makes misses, which are allowed. */
@@ -19,10 +20,14 @@ export interface OwnNodes {
   readonly pageBytes: number;
   readonly config: Readonly<Record<string, unknown>>;
   readonly nodeConfig?: (index: number) => Readonly<Record<string, unknown>>;
+  /** Address of a cluster that the nodes join; without it they know each other only. */
+  readonly discoveryAddr?: string;
+  /** A program, with its first arguments, that starts the process of a node. */
+  readonly under?: (index: number) => readonly string[];
   readonly signal: AbortSignal;
 }
 
-/** Starts nodes of this machine that know each other only, and ends them when `use` has ended. */
+/** Starts nodes on this machine, and ends them when `use` has ended. */
 export async function withNodes<T>(options: OwnNodes, use: (cluster: Cluster) => Promise<T>): Promise<T> {
   const config = { global_segment_size: POOL_BYTES, metrics_enabled: false, ...QUICK_TIMES, ...options.config };
   const cluster = await Cluster.start({ ...options, config, components: 2 });
@@ -34,8 +39,9 @@ export async function withNodes<T>(options: OwnNodes, use: (cluster: Cluster) =>
 }
 
 /** Pages of one round of a check with pages of this size. */
-export function roundPages(pageBytes: number): number {
-  return Math.min(ROUND_MAX_PAGES, Math.floor(ROUND_MAX_BYTES / pageBytes));
+export function roundPages(pageBytes: number, isQuick: boolean): number {
+  const pages = Math.min(ROUND_MAX_PAGES, Math.floor(ROUND_MAX_BYTES / pageBytes));
+  return isQuick ? Math.ceil(pages / QUICK_DIVISOR) : pages;
 }
 
 /** Keys that no run has used before. */
