@@ -82,6 +82,7 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['bench', 'cluster', '--nodes', '5,1'], /--nodes/, /2 to 250/],
   [['bench', 'ring', '--rounds', '0'], /--rounds/, /'0'/],
   [['completions', 'tcsh'], /'tcsh'/, /bash, zsh, fish/],
+  [['prove', '--only', 'everything'], /--only/, /'everything'/, /machine, cluster, bytes, speed, failures, engine/],
   [['doctor', '--disk-size', '1gb'], /--disk-size is given without --disk-path/],
   [['doctor', '--discovery-addr', 'x'], /--discovery-addr/, /'x'/, /host:port/],
 ];
@@ -102,7 +103,18 @@ test.serial('usage: without a command the help is shown and the status is 2', as
   t.regex(run.stderr, /Usage: meshcache/);
 });
 
-for (const command of ['demo', 'node', 'status', 'drain', 'replay', 'sim trace', 'bench', 'doctor', 'completions']) {
+for (const command of [
+  'demo',
+  'node',
+  'status',
+  'drain',
+  'replay',
+  'sim trace',
+  'bench',
+  'doctor',
+  'prove',
+  'completions',
+]) {
   test.serial(`usage: ${command} --help shows options and examples`, async (t) => {
     const run = await runCli([...command.split(' '), '--help']);
     t.is(run.status, 0);

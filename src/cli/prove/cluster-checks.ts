@@ -27,9 +27,17 @@ export function clusterSteps(configuration: Configuration, signal: AbortSignal):
     const advice = 'give --discovery-addr to look at a cluster, and to read and write through it';
     return [step('an existing cluster', async () => notRun('no discovery_addr is given', advice))];
   }
+  let isSound = false;
   return [
-    step('every member answers', () => membersAnswer(configuration)),
-    step(`pages of ${formatSize(PAGE_BYTES)} through the cluster`, () => pagesThrough(configuration, signal)),
+    step('every member answers', async () => {
+      const verdict = await membersAnswer(configuration);
+      isSound = verdict.outcome === 'passed';
+      return verdict;
+    }),
+    step(`pages of ${formatSize(PAGE_BYTES)} through the cluster`, async () => {
+      if (!isSound) return notRun('a member is not as it should be; see the check before', ADVICE);
+      return pagesThrough(configuration, signal);
+    }),
   ];
 }
 

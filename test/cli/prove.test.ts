@@ -1,0 +1,158 @@
+// One command that accepts an installation must name what is wrong with it: ten faults are planted by real means.
+import { spawnSync } from 'node:child_process';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:net';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import type { Proof } from '../../src/cli/prove/proof.js';
+import type { ProveResult } from '../../src/cli/prove/prove-report.js';
+import { PYTHON_FOLDER } from '../../src/processes/python-engine.js';
+import { encodeHello } from '../../src/rpc/frame.js';
+import { type CliSurroundings, runCli, until } from '../_support/cli/run-cli.js';
+import { membersAt, startNode } from '../_support/cli/source-nodes.js';
+import { makeReadOnly, mounted, mountsMissing, temporaryFolder } from '../_support/disk/mounts.js';
+import { DatedCluster } from '../_support/node/dated-nodes.js';
+import { OtherDate, otherDateMissing } from '../_support/node/other-date.js';
+import { freePort } from '../_support/support.js';
+import { unless } from '../_support/unless.js';
+
+const TIMEOUT_MS = 240_000;
+const PIECE_MIN_BYTES = 32 * 2 ** 10;
+const hasPython = spawnSync('python3', ['-c', 'import sys; sys.exit(sys.version_info < (3, 10))']).status === 0;
+const withPython = unless(hasPython ? '' : 'no python3 of 3.10 or newer', test.serial);
+
+/** Flips a byte of every large piece that a process sends, as a broken card does. */
+const FLIP = `
+import { Socket } from 'node:net';
+const write = Socket.prototype.write;
+Socket.prototype.write = function (bytes, ...rest) {
+  if (!(bytes instanceof Uint8Array) || bytes.length < ${PIECE_MIN_BYTES}) return write.call(this, bytes, ...rest);
+  const sent = Buffer.from(bytes);
+  sent[sent.length >> 1] ^= 1;
+  return write.call(this, sent, ...rest);
+};
+`;
+
+interface Proven {
+  readonly status: number | null;
+  readonly result: ProveResult;
+}
+
+async function proven(t: ExecutionContext, args: readonly string[], surroundings?: CliSurroundings): Promise<Proven> {
+  t.timeout(TIMEOUT_MS);
+  const { status, stdout, stderr } = await runCli(['prove', '--quick', '--json', ...args], surroundings);
+  t.not(stdout, '', stderr);
+  return { status, result: JSON.parse(stdout) as ProveResult };
+}
+
+/** The fault is named by a failed check, and the command says so. */
+function names(t: ExecutionContext, { status, result }: Proven, check: RegExp, detail: RegExp): Proof | undefined {
+  const wrong = result.checks.filter(({ outcome }) => outcome === 'failed');
+  const found = wrong.find((each) => check.test(each.check) && detail.test(each.detail));
+  t.truthy(found, JSON.stringify(result.checks, undefined, 1));
+  t.is(status, 1);
+  t.is(result.verdict, 'failed');
+  return found;
+}
+
+async function listening(t: ExecutionContext, server: Server): Promise<number> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => server.close());
+  return (server.address() as { port: number }).port;
+}
+
+test.serial('prove: a machine where all is right passes, and the report has every check and version', async (t) => {
+  const html = join(temporaryFolder(t), 'report.html');
+  const { status, result } = await proven(t, ['--only', 'bytes,failures', '-o', 'protocol=tcp', '--html', html]);
+  t.is(status, 0, JSON.stringify(result));
+  t.like(result, { verdict: 'passed', failed: 0 });
+  t.is(result.checks.filter(({ area, outcome }) => area === 'Every byte' && outcome === 'passed').length, 3);
+  t.true(result.checks.some(({ check, outcome }) => check === 'a node is frozen' && outcome === 'passed'));
+  const page = readFileSync(html, 'utf8');
+  for (const { check } of result.checks) t.true(page.includes(check), check);
+  t.true(page.includes(process.version));
+  t.notRegex(page, /<script|https?:\/\//);
+});
+
+test.serial('prove: a byte that changes on the way is named, and never delivered', async (t) => {
+  const plant = join(temporaryFolder(t), 'flip.mjs');
+  writeFileSync(plant, FLIP);
+  const args = ['--only', 'bytes', '-o', 'protocol=tcp'];
+  const run = await proven(t, args, { env: { NODE_OPTIONS: `--import ${plant}` } });
+  const found = names(t, run, /TCP, pages of 64 KiB/, /arrived damaged and were refused/);
+  t.is(found?.figures?.wrong_bytes, 0);
+});
+
+test.serial('prove: a pool above the memory, a taken port and a device that is not there are named', async (t) => {
+  const port = await listening(t, createServer());
+  const settings = ['global_segment_size=15tb', `control_port=${port}`, 'protocol=rdma', 'device_name=mlx5_77'];
+  const own = ['local_hostname=127.0.0.1', 'metrics_enabled=false', ...settings].flatMap((each) => ['-o', each]);
+  const run = await proven(t, ['--only', 'machine,bytes', ...own]);
+  names(t, run, /pool/, /15 TiB/);
+  names(t, run, /address|port/, new RegExp(`${port}`));
+  names(t, run, /RDMA|transport/, /RDMA|mlx5_77/);
+});
+
+unless(mountsMissing, test.serial)('prove: a disk that is read-only is named', async (t) => {
+  const folder = mounted(t, 'tmpfs', 8);
+  await makeReadOnly(folder);
+  const run = await proven(t, ['--only', 'machine', '--disk-path', join(folder, 'pages'), '--disk-size', '2mb']);
+  names(t, run, /disk/, /EROFS|read-only/);
+});
+
+unless(otherDateMissing, test.serial)('prove: a clock far ahead of the cluster is named', async (t) => {
+  const { address } = await DatedCluster.start(t, 1);
+  const args = ['--only', 'machine', '--discovery-addr', address, '-o', 'local_hostname=127.0.0.1'];
+  const run = await proven(t, args, { env: new OtherDate(t, 600).env });
+  names(t, run, /clock/, /600 s ahead of those of the cluster/);
+});
+
+test.serial('prove: a secret that differs is named', async (t) => {
+  const { address } = await DatedCluster.start(t, 1, { env: { MESHCACHE_CLUSTER_SECRET: 'the secret of the nodes' } });
+  const env = { MESHCACHE_CLUSTER_SECRET: 'a secret that differs' };
+  const run = await proven(t, ['--only', 'cluster', '--discovery-addr', address], { env });
+  names(t, run, /every member answers/, /secret/);
+});
+
+test.serial('prove: a peer with an older protocol is named', async (t) => {
+  const hello = encodeHello();
+  hello[4] = 0;
+  const port = await listening(
+    t,
+    createServer((socket) => void socket.on('error', () => {}).end(hello)),
+  );
+  const run = await proven(t, ['--only', 'cluster', '--discovery-addr', `127.0.0.1:${port}`]);
+  names(t, run, /every member answers/, /peer speaks version 0/);
+});
+
+test.serial('prove: a cluster is read and written through, and a node that does not answer is named', async (t) => {
+  const address = `127.0.0.1:${await freePort()}`;
+  const patient = ['-o', 'member_ttl=600'];
+  startNode(t, address, '127.0.0.1', patient);
+  const frozen = startNode(t, address, '127.0.0.2', patient);
+  await until(async () => (await membersAt(address)).split(',').length === 2);
+  const args = [
+    '--only',
+    'cluster',
+    '--discovery-addr',
+    address,
+    '-o',
+    'protocol=tcp',
+    '-o',
+    'local_hostname=127.0.0.3',
+  ];
+  const sound = await proven(t, args);
+  t.is(sound.status, 0, JSON.stringify(sound.result));
+  frozen.child.kill('SIGSTOP');
+  names(t, await proven(t, args), /every member answers/, /127\.0\.0\.2 does not answer/);
+});
+
+withPython('prove: a Python client of another version is named, and engines in Python exchange pages', async (t) => {
+  const folder = temporaryFolder(t);
+  cpSync(join(PYTHON_FOLDER, 'meshcache'), join(folder, 'meshcache'), { recursive: true });
+  writeFileSync(join(folder, 'meshcache/_version.py'), '"""Version."""\n\n__version__ = "0.0.7"\n');
+  const run = await proven(t, ['--only', 'engine'], { env: { PYTHONPATH: folder } });
+  names(t, run, /version of the Python client/, /0\.0\.7/);
+  const trip = run.result.checks.find(({ check }) => /between two engines/.test(check));
+  t.is(trip?.outcome, 'passed', trip?.detail);
+});
