@@ -1,4 +1,4 @@
-import { Command, InvalidArgumentError } from 'commander';
+import { Command, InvalidArgumentError, Option } from 'commander';
 import { type CommandContext, checkWritable, EXIT_FAILURE, printResult, writePage } from '../../command/context.js';
 import { jsonOption, listOf } from '../../command/options.js';
 import type { Paint, Tone } from '../../command/terminal.js';
@@ -39,9 +39,11 @@ export function proveCommand(context: CommandContext): Command {
   return addConfigurationOptions(new Command('prove'))
     .description('prove that this installation works: real nodes, every byte, failures, an engine; with a report')
     .option('--html <file>', 'also write the result as one HTML page, to be kept or sent')
-    .option('--only <parts>', `parts to run, comma-separated: ${PARTS.join(', ')} (default: all)`, listOf(part), [
-      ...PARTS,
-    ])
+    .addOption(
+      new Option('--only <parts>', `parts to run, comma-separated: ${PARTS.join(', ')}`)
+        .argParser(listOf(part))
+        .default([...PARTS], 'all'),
+    )
     .option('--quick', 'a tenth of the pages, to see that it works', false)
     .addOption(jsonOption())
     .addHelpText(
