@@ -40,7 +40,10 @@ export interface TransportConfig extends SecurityConfig {
   readonly localHostname?: string | undefined;
   /** TCP port to listen on; 0: any free one. */
   readonly tcpPort: number;
-  /** Threads that receive pages over TCP, and threads that serve them. Default: {@link tcpThreadsOf} this machine. */
+  /**
+   * Threads that receive pages over TCP, and threads that serve them. Default: 1 up to 7 processors, 2 up to 15, 4 from
+   * 16 on.
+   */
   readonly tcpThreads?: number | undefined;
   /** Differentiated services code point of connections over TCP. Default: that of the system. */
   readonly dscp?: number | undefined;
