@@ -125,7 +125,9 @@ async function commandWithPackages(folder) {
     legalComments: 'none',
     metafile: true,
     // Packages in CommonJS ask for modules of Node.
-    banner: { js: "import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);" },
+    banner: {
+      js: "import { createRequire as requireOf } from 'node:module';\nconst require = requireOf(import.meta.url);",
+    },
     entryPoints: programs,
     outdir: folder,
   });
