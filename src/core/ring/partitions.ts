@@ -4,6 +4,8 @@ import { ConsistentHashRing } from './hash-ring.js';
 
 /** Partitions of the keys. Part of the wire contract, as is {@link partitionsOf}. */
 export const PARTITIONS_COUNT = 65_536;
+/** Most changes of one ring whose results are kept: nodes that restart again and again must not add up. */
+const CHANGES_KEPT_COUNT = 32;
 
 /** The partition of each key: the upper 16 bits of its position on every ring. */
 export function partitionsOf(keys: Keys): Uint16Array {
@@ -50,6 +52,7 @@ export class PartitionedRing extends ConsistentHashRing {
     const known = ofChanges.get(change) as T | undefined;
     if (known !== undefined) return known;
     const result = compute();
+    if (ofChanges.size >= CHANGES_KEPT_COUNT) ofChanges.clear();
     ofChanges.set(change, result);
     return result;
   }
