@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Connection, Network } from '../base/environment/network.js';
 import { MARK_SURE } from '../core/map/page-map.js';
 import { ClusterMap } from '../node/map/cluster-map.js';
@@ -65,7 +66,7 @@ async function measure(nodes: number, measuredMs: number): Promise<BenchReport['
     const endMs = performance.now();
     const bytes = network.bytes() - before;
     const pages = others.reduce((sum, { keys }) => sum + keys.length, 0);
-    while (knownPages() < pages) await pause();
+    while (knownPages() < pages) await sleep(1);
     const lateMs = performance.now() - endMs;
     const outKbPerS = bytes / (endMs - startMs);
     return { nodes, out_kb_per_s: Number(outKbPerS.toFixed(1)), late_ms: Math.round(lateMs) };
@@ -80,16 +81,12 @@ async function measure(nodes: number, measuredMs: number): Promise<BenchReport['
 async function setPages(nodes: readonly FedNode[], durationMs: number): Promise<void> {
   const startMs = performance.now();
   for (let done = 0, elapsedMs = 0; elapsedMs < durationMs; ) {
-    await pause(STEP_MS);
+    await sleep(STEP_MS);
     elapsedMs = Math.min(performance.now() - startMs, durationMs);
     const due = Math.floor((elapsedMs * SETS_PER_S) / 1e3);
     for (const node of nodes) node.set(due - done);
     done = due;
   }
-}
-
-function pause(ms = 1): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 /** A node that sets pages and tells others of them. */
