@@ -118,11 +118,11 @@ export class TcpTransport implements Transport {
   async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: CancelSignal): Promise<boolean[]> {
     const batch = new ReadBatch(ops.length, gone);
     const plans = planReads(ops, batch, { ...this.#limits, requestTargetBytes: this.#readers.requestTargetBytes(ops) });
-    this.#readers.ownCounters.failedOps += batch.finishedOps;
+    this.#readers.ownCounters.add('failedOps', batch.finishedOps);
     const isOver = this.#closing !== undefined || signal?.aborted === true;
     for (const { endpoint, requests } of plans) {
       if (!isOver) this.#readers.submit(tcpHostAndPort(endpoint) ?? endpoint, requests);
-      else for (const request of requests) this.#readers.ownCounters.failedOps += request.failRest();
+      else for (const request of requests) this.#readers.ownCounters.add('failedOps', request.failRest());
     }
     // A batch that was aborted before it began has ended, and its listener would never be called.
     return signal === undefined || signal.aborted ? batch.done : this.#untilAborted(batch, plans, signal);

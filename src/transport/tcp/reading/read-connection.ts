@@ -109,7 +109,7 @@ export class ReadConnection {
     this.#landing = new Landing(parts.staging, {
       finished: (request, op, outcome) => this.#finished(request, op, outcome),
     });
-    parts.counters.connections++;
+    parts.counters.add('connections', 1);
     this.#startedMs = parts.env.clock.nowMs();
     this.#socket = parts.env.network.connect({
       ...parts.endpoint,
@@ -153,7 +153,7 @@ export class ReadConnection {
   /** Sends the request as soon as the window allows. All its operations end, whatever happens. */
   submit(request: ReadRequest): void {
     if (this.#state === 'closed') {
-      this.#parts.counters.failedOps += request.failRest();
+      this.#parts.counters.add('failedOps', request.failRest());
       return;
     }
     this.#queued.push(request);
@@ -206,7 +206,7 @@ export class ReadConnection {
     this.#socket.destroy();
     this.#landing.abandon();
     const { counters, onClose, onMoved, env } = this.#parts;
-    counters.connections--;
+    counters.add('connections', -1);
     const handedOut = this.#isHandedOut ? this.#sent[0] : undefined;
     const pending = [...this.#sent, ...this.#queued];
     this.#sent = [];
@@ -217,16 +217,16 @@ export class ReadConnection {
       : [];
     for (const request of moved) request.wasMoved = true;
     for (const request of pending) {
-      if (request !== handedOut && !moved.includes(request)) counters.failedOps += request.failRest();
+      if (request !== handedOut && !moved.includes(request)) counters.add('failedOps', request.failRest());
     }
     // A TLS socket that is handing out decrypted bytes continues after it is destroyed, until this turn ends.
-    if (handedOut !== undefined) env.clock.yield().then(() => (counters.failedOps += handedOut.failRest()));
+    if (handedOut !== undefined) env.clock.yield().then(() => counters.add('failedOps', handedOut.failRest()));
     if (moved.length > 0) onMoved(moved);
   }
 
   #endAborted(request: ReadRequest): void {
     if (request === this.#sent[0] && this.#landing.restBytes > 0) this.#landing.discard();
-    this.#parts.counters.failedOps += request.abort();
+    this.#parts.counters.add('failedOps', request.abort());
   }
 
   /** Ends the oldest request if the memory for its next bytes is gone, because an error here would end the process. */
@@ -441,13 +441,13 @@ export class ReadConnection {
   #finished(request: ReadRequest, op: number, outcome: LandingOutcome): void {
     const { counters, env } = this.#parts;
     if (outcome === 'read') {
-      counters.readOps++;
-      counters.readBytes += request.lengthOf(op);
+      counters.add('readOps', 1);
+      counters.add('readBytes', request.lengthOf(op));
     } else {
-      counters.failedOps++;
-      if (outcome === 'stale') counters.staleOps++;
+      counters.add('failedOps', 1);
+      if (outcome === 'stale') counters.add('staleOps', 1);
       if (outcome === 'wrong-checksum' || outcome === 'altered') {
-        counters.checksumFailures++;
+        counters.add('checksumFailures', 1);
         env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
       }
     }
@@ -469,7 +469,7 @@ export class ReadConnection {
   }
 
   #violated(reason: string): void {
-    this.#parts.counters.protocolErrors++;
+    this.#parts.counters.add('protocolErrors', 1);
     this.#wasForeign = true;
     this.close(reason);
   }

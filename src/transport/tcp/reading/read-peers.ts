@@ -42,7 +42,7 @@ export class ReadPeers {
   submit(endpointText: string, requests: readonly ReadRequest[]): void {
     const peer = this.#peers.get(endpointText) ?? this.#add(endpointText);
     if (peer !== undefined) peer.submit(requests);
-    else for (const request of requests) this.#counters.failedOps += request.failRest();
+    else for (const request of requests) this.#counters.add('failedOps', request.failRest());
   }
 
   /** Aborts the requests of a batch to a peer; see `ReadConnection.abort`. */
@@ -111,7 +111,7 @@ export class ReadPeers {
       assert(this.#unreachable.has(endpoint) !== isReachable, () => `read peers: ${endpoint} is ${peer.state}`);
       connections += Number(peer.isConnected);
     }
-    assertEqual('read peers: connections', this.#counters.connections, connections);
+    assertEqual('read peers: connections', this.#counters.value('connections'), connections);
     assertAtMost('read peers', this.#peers.size, this.#limits.connectionsMaxCount);
   }
 }
@@ -187,7 +187,7 @@ class ReadPeer {
     this.#lastAskedMs = this.#parts.env.clock.nowMs();
     const connection = this.#usable();
     for (const request of requests) {
-      if (connection === undefined) this.#parts.counters.failedOps += request.failRest();
+      if (connection === undefined) this.#parts.counters.add('failedOps', request.failRest());
       else connection.submit(request);
     }
   }
@@ -216,7 +216,7 @@ class ReadPeer {
   #connect(): ReadConnection {
     this.#cancelRetry?.();
     this.#cancelRetry = undefined;
-    if (this.#wasConnected) this.#parts.counters.reconnects++;
+    if (this.#wasConnected) this.#parts.counters.add('reconnects', 1);
     this.#wasConnected = true;
     const connection = new ReadConnection({
       ...this.#parts,
@@ -272,7 +272,7 @@ class ReadPeer {
     if (before === 'reachable' || state === 'reachable') this.#parts.onTurned(state === 'reachable');
     if (before === 'reachable') {
       this.#sinceMs = nowMs;
-      this.#parts.counters.unreachablePeers++;
+      this.#parts.counters.add('unreachablePeers', 1);
     }
     if (state !== 'reachable') {
       if (this.#isLogged || nowMs - this.#loggedMs < UNREACHABLE_LOG_INTERVAL_MS) return;

@@ -1,6 +1,7 @@
 import { Gone } from '../../../base/gone.js';
 import { NO_STAMP, STAMP_BYTES } from '../../../memory/page-stamp.js';
 import { encodeRequest, type RequestOps } from '../protocol/protocol.js';
+import { SharedCounters } from '../threads/shared-counters.js';
 
 /** Marks an operation without a checksum; a CRC-32 is never negative. */
 export const NO_CHECKSUM = -1;
@@ -248,34 +249,16 @@ const COUNTERS = [
   'protocolErrors',
   'connections',
   'reconnects',
+  // Times that a peer has become unreachable.
   'unreachablePeers',
 ] as const;
 
-/** Counters in shared memory, which the thread that reads writes and others read. */
-export class ReadCounters {
-  declare readOps: number;
-  declare readBytes: number;
-  declare failedOps: number;
-  declare checksumFailures: number;
-  declare staleOps: number;
-  declare protocolErrors: number;
-  declare connections: number;
-  declare reconnects: number;
-  /** Times that a peer has become unreachable. */
-  declare unreachablePeers: number;
-  readonly memory: SharedArrayBuffer;
+export type ReadCounterName = (typeof COUNTERS)[number];
 
+/** Counters of one thread that reads. */
+export class ReadCounters extends SharedCounters<ReadCounterName> {
   /** Uses existing `memory`, or new counters that are all zero. */
-  constructor(memory = new SharedArrayBuffer(COUNTERS.length * 8)) {
-    this.memory = memory;
-    const values = new Float64Array(memory);
-    for (const [at, name] of COUNTERS.entries()) {
-      Object.defineProperty(this, name, {
-        get: () => values[at],
-        set: (value: number) => {
-          values[at] = value;
-        },
-      });
-    }
+  constructor(memory?: SharedArrayBuffer) {
+    super(COUNTERS, memory);
   }
 }

@@ -3,7 +3,7 @@ import type { TcpLimits } from '../protocol/limits.js';
 import { withDscp } from '../threads/marked-network.js';
 import { onCredentialsRenewed } from '../threads/thread-messages.js';
 import { ReadPeers } from './read-peers.js';
-import { type ReadBatch, ReadCounters, type ReadRequest } from './read-request.js';
+import { type ReadBatch, type ReadCounterName, ReadCounters, type ReadRequest } from './read-request.js';
 import { ReadingThread } from './reading-thread.js';
 
 export interface ReadersOptions {
@@ -43,8 +43,8 @@ export class Readers {
   }
 
   /** A counter, over all threads. */
-  total(name: Exclude<keyof ReadCounters, 'memory'>): number {
-    return this.#threads.reduce((sum, { counters }) => sum + counters[name], this.#ownCounters[name]);
+  total(name: ReadCounterName): number {
+    return this.#threads.reduce((sum, { counters }) => sum + counters.value(name), this.#ownCounters.value(name));
   }
 
   /** Most bytes that a request of a batch should have, so that all threads get a part of the batch. */

@@ -3,6 +3,7 @@ import type { Environment } from '../../../base/environment/environment.js';
 import type { MessageEnd, Thread } from '../../../base/environment/threads.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { credentialsOf, passOn } from '../threads/thread-messages.js';
+import { ThreadRestarts } from '../threads/thread-restarts.js';
 import { type ReadBatch, ReadCounters, type ReadRequest } from './read-request.js';
 import { type FromReading, type ReadingSetup, readOnThread, type ToReading } from './reading-program.js';
 
@@ -29,9 +30,7 @@ export class ReadingThread {
   #thread: Thread | undefined;
   #nextId = 1;
   #pendingBytes = 0;
-  #startedAtMs = 0;
-  /** Restarts since a thread last ran for SERVING_LASTS_MS. */
-  #restarts = 0;
+  readonly #restarts: ThreadRestarts;
   #cancelRestart: (() => void) | undefined;
   #isClosing = false;
 
@@ -40,6 +39,7 @@ export class ReadingThread {
     this.#limits = limits;
     this.#env = env;
     this.#dscp = dscp;
+    this.#restarts = new ThreadRestarts(env.clock, limits);
     this.#start();
   }
 
@@ -109,7 +109,7 @@ export class ReadingThread {
       inline: (data: unknown, messages: MessageEnd) => readOnThread(data as ReadingSetup, messages, env),
     });
     this.#thread = thread;
-    this.#startedAtMs = env.clock.nowMs();
+    this.#restarts.started();
     thread.messages.onMessage((message) => this.#received(message as FromReading));
     thread.ended.then((failure) => this.#onEnded(failure));
   }
@@ -139,22 +139,20 @@ export class ReadingThread {
     this.#thread = undefined;
     this.#unreachable.clear();
     // The failed thread could not count down its connections.
-    this.counters.connections = 0;
+    this.counters.clear('connections');
     for (const { requests } of this.#reads.values()) {
-      for (const request of requests) this.counters.failedOps += request.failRest();
+      for (const request of requests) this.counters.add('failedOps', request.failRest());
     }
     this.#reads.clear();
     this.#pendingBytes = 0;
     if (this.#isClosing) return;
 
     const { clock, log, metrics } = this.#env;
-    if (clock.nowMs() - this.#startedAtMs >= this.#limits.servingLastsMs) this.#restarts = 0;
-    if (this.#restarts >= this.#limits.servingRestartsMaxCount) {
+    const delayMs = this.#restarts.failed();
+    if (delayMs === undefined) {
       log.log('error', 'reading thread failed; the remaining threads read from peers', { error: failure });
       return;
     }
-    const delayMs = this.#limits.servingRestartDelayMs * 2 ** this.#restarts;
-    this.#restarts++;
     log.log('error', 'reading thread failed; restarting it', { error: failure, delayMs });
     metrics.count('meshcache_transport_reading_restarts_total');
     this.#cancelRestart = clock.after(delayMs, () => this.#start());

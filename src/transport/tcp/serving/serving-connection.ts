@@ -22,9 +22,10 @@ import {
   type RequestHeader,
   setPayloadBytes,
 } from '../protocol/protocol.js';
+import { SharedCounters } from '../threads/shared-counters.js';
 import type { Registration, Registrations } from './registrations.js';
 
-/** Counters of the serving thread, in the order of the 64-bit integers in shared memory. */
+/** Counters of the serving side of a transport, in the order of the numbers in shared memory. */
 const NAMES = [
   'servedOps',
   'servedBytes',
@@ -36,23 +37,11 @@ const NAMES = [
 
 export type ServingCounterName = (typeof NAMES)[number];
 
-/** Counters in shared memory that one thread writes and another reads. */
-export class ServingCounters {
-  readonly memory: SharedArrayBuffer;
-  readonly #values: BigInt64Array;
-
+/** Counters of one thread that serves. */
+export class ServingCounters extends SharedCounters<ServingCounterName> {
   /** Uses existing `memory`, or new counters that are all zero. */
-  constructor(memory = new SharedArrayBuffer(NAMES.length * 8)) {
-    this.memory = memory;
-    this.#values = new BigInt64Array(memory);
-  }
-
-  add(name: ServingCounterName, amount: number): void {
-    if (amount !== 0) Atomics.add(this.#values, NAMES.indexOf(name), BigInt(amount));
-  }
-
-  value(name: ServingCounterName): number {
-    return Number(Atomics.load(this.#values, NAMES.indexOf(name)));
+  constructor(memory?: SharedArrayBuffer) {
+    super(NAMES, memory);
   }
 }
 

@@ -4,6 +4,7 @@ import type { MessageEnd, Thread } from '../../../base/environment/threads.js';
 import { ConfigError } from '../../../base/errors.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { credentialsOf, onCredentialsRenewed, passOn, type ThreadReport } from '../threads/thread-messages.js';
+import { ThreadRestarts } from '../threads/thread-restarts.js';
 import type { ServingLoads } from './moved-connections.js';
 import type { Registration } from './registrations.js';
 import { ServingCounters } from './serving-connection.js';
@@ -57,9 +58,7 @@ export class ServingThread {
   /** The current run; undefined between the end of one and the start of the next. */
   #run: ServingRun | undefined;
   #port = 0;
-  #startedAtMs = 0;
-  /** Restarts since a thread last ran for SERVING_LASTS_MS. */
-  #restarts = 0;
+  readonly #restarts: ThreadRestarts;
   #cancelRestart: (() => void) | undefined;
   #isClosing = false;
   /** Stops watching for renewed credentials. */
@@ -82,6 +81,7 @@ export class ServingThread {
 
   private constructor(options: ServingThreadOptions) {
     this.#options = options;
+    this.#restarts = new ThreadRestarts(options.env.clock, options.limits);
   }
 
   /** The port that the thread listens on. */
@@ -148,7 +148,7 @@ export class ServingThread {
       },
     });
     this.#run = run;
-    this.#startedAtMs = env.clock.nowMs();
+    this.#restarts.started();
     for (const registration of this.#registrations.values()) {
       if (Atomics.load(registration.liveFlag, 0) === 1) run.send({ type: 'register', registration });
     }
@@ -159,23 +159,21 @@ export class ServingThread {
   #onEnded({ failure }: ServingRun): void {
     this.#run = undefined;
     // The failed thread could not count down its connections.
-    this.counters.add('connections', -this.counters.value('connections'));
+    this.counters.clear('connections');
     const { place } = this.#options;
     place?.loads.set(place.index, false);
     for (const resolve of this.#deregistering.values()) resolve();
     this.#deregistering.clear();
     if (this.#isClosing || this.#port === 0) return;
 
-    const { env, limits } = this.#options;
-    if (env.clock.nowMs() - this.#startedAtMs >= limits.servingLastsMs) this.#restarts = 0;
-    if (this.#restarts >= limits.servingRestartsMaxCount) {
+    const { env } = this.#options;
+    const delayMs = this.#restarts.failed();
+    if (delayMs === undefined) {
       const isNeeded = place === undefined || place.index === 0;
       const effect = isNeeded ? 'peers cannot read from this node any more' : 'the remaining threads serve';
       env.log.log('error', `serving thread failed; ${effect}`, { error: failure });
       return;
     }
-    const delayMs = limits.servingRestartDelayMs * 2 ** this.#restarts;
-    this.#restarts++;
     env.log.log('error', 'serving thread failed; restarting it', { error: failure, delayMs });
     env.metrics.count('meshcache_transport_serving_restarts_total');
     this.#cancelRestart = env.clock.after(delayMs, () => this.#restart(), { keepAlive: true });
