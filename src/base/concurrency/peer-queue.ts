@@ -42,16 +42,20 @@ interface Queue<Item> {
    * pause.
    */
   state: 'telling' | 'pausing';
-  /** Ends the pause. */
-  endPause: (() => unknown) | undefined;
+  pause: Pause<Item> | undefined;
   /** Called when the current attempt has ended. */
   readonly attended: (() => void)[];
   /** When the peer was first seen not to be a member; undefined: it was a member at the last attempt. */
   strangerSinceMs: number | undefined;
 }
 
-/** A peer with its queue. */
-type Peer<Item> = readonly [peer: string, queue: Queue<Item>];
+/** A pause that ends for several peers at one time. */
+interface Pause<Item> {
+  /** The peers that it has not ended for before, by their queues. */
+  readonly peers: Map<Queue<Item>, string>;
+  /** Stops its timer; undefined: it has none and never ends, which {@link PeerQueue.verify} finds. */
+  readonly cancel: (() => void) | undefined;
+}
 
 /**
  * Tells each peer what it must know until it has received it. Failed messages are retried, after pauses that double,
@@ -84,18 +88,18 @@ export class PeerQueue<Item extends object> {
   /** Like {@link add} for several peers, which are told together: one timer ends the pause of all of them. */
   addEach(added: Iterable<readonly [peer: string, waiting: Iterable<Waiting<Item>>]>, pauseMs = 0): void {
     if (this.#isStopped) return;
-    const begun: Peer<Item>[] = [];
+    const begun = new Map<Queue<Item>, string>();
     for (const [peer, waiting] of added) {
       const before = this.#queues.get(peer);
       const queue = before ?? newQueue<Item>();
       for (const [key, item] of waiting) this.#put(queue, key, item);
       if (before !== undefined) continue;
       this.#queues.set(peer, queue);
-      begun.push([peer, queue]);
+      begun.set(queue, peer);
     }
-    if (begun.length === 0) return;
+    if (begun.size === 0) return;
     if (pauseMs > 0) this.#pause(begun, pauseMs);
-    else for (const [peer, queue] of begun) void this.#tell(peer, queue);
+    else for (const [queue, peer] of begun) void this.#tell(peer, queue);
   }
 
   /** Whether an item for which `isMeant` is true waits for the peer, or may have been forgotten. */
@@ -135,7 +139,7 @@ export class PeerQueue<Item extends object> {
     const queue: Queue<Item> = { ...newQueue<Item>(), forgottenCount: before.forgottenCount };
     for (const [key, item] of before.items) queue.items.set(key, item);
     queue.attended.push(...before.attended.splice(0));
-    before.endPause?.();
+    endPause(before);
     this.#queues.set(peer, queue);
     void this.#tell(peer, queue);
   }
@@ -176,7 +180,7 @@ export class PeerQueue<Item extends object> {
       const hasHeard = queue.items.size > 0 ? await this.#tellItems(peer, queue) : await this.#tellAll(peer, queue);
       for (const resolve of attended) resolve();
       if (!this.#isCurrent(peer, queue)) return;
-      if (!hasHeard) return this.#pause([[peer, queue]], pauseAfter(++queue.failures, this.#parts.backoff));
+      if (!hasHeard) return this.#pause(new Map([[queue, peer]]), pauseAfter(++queue.failures, this.#parts.backoff));
       queue.failures = 0;
     }
     if (this.#isCurrent(peer, queue)) this.#queues.delete(peer);
@@ -198,23 +202,20 @@ export class PeerQueue<Item extends object> {
     return hasHeard;
   }
 
-  /** Ends the pause of all these peers at one time, unless it ended before. */
-  #pause(peers: readonly Peer<Item>[], pauseMs: number): void {
+  /** Lets these peers pause; they are told again at one time. */
+  #pause(peers: Map<Queue<Item>, string>, pauseMs: number): void {
     const { clock, random } = this.#parts.env;
-    const pausing = new Set(peers);
     const cancel = clock.after(jittered(pauseMs, random), () => {
-      for (const [peer, queue] of pausing) {
+      for (const [queue, peer] of peers) {
         queue.state = 'telling';
-        queue.endPause = undefined;
+        queue.pause = undefined;
         void this.#tell(peer, queue);
       }
     });
-    for (const each of peers) {
-      const [, queue] = each;
+    for (const queue of peers.keys()) {
       for (const resolve of queue.attended.splice(0)) resolve();
       queue.state = 'pausing';
-      // Without a timer nothing would end the pause, which `verify` finds.
-      queue.endPause = cancel && (() => pausing.delete(each) && pausing.size === 0 && cancel());
+      queue.pause = { peers, cancel };
     }
   }
 
@@ -234,10 +235,10 @@ export class PeerQueue<Item extends object> {
   /** Throws `InvariantError` unless the items of each peer are within the limit, and are being sent or will be. */
   verify(): void {
     const { name, maxCount } = this.#parts;
-    for (const [peer, { items, state, endPause, attended }] of this.#queues) {
+    for (const [peer, { items, state, pause, attended }] of this.#queues) {
       assertAtMost(`${name}: of ${peer}`, items.size, maxCount);
       const isPausing = state === 'pausing';
-      assert(isPausing === (endPause !== undefined), () => `${name}: ${peer} is never told again`);
+      assert(isPausing === (pause?.cancel !== undefined), () => `${name}: ${peer} is never told again`);
       assert(
         !isPausing || attended.length === 0,
         () => `${name}: ${attended.length} wait for ${peer}, which is not told`,
@@ -254,13 +255,22 @@ function newQueue<Item>(): Queue<Item> {
     forgottenCount: 0,
     failures: 0,
     state: 'telling',
-    endPause: undefined,
+    pause: undefined,
     attended: [],
     strangerSinceMs: undefined,
   };
 }
 
-function endWaiting({ endPause, attended }: Queue<unknown>): void {
-  endPause?.();
+/** Ends the pause of one peer before its time. */
+function endPause<Item>(queue: Queue<Item>): void {
+  if (queue.pause === undefined) return;
+  const { peers, cancel } = queue.pause;
+  peers.delete(queue);
+  if (peers.size === 0) cancel?.();
+}
+
+function endWaiting<Item>(queue: Queue<Item>): void {
+  const { attended } = queue;
+  endPause(queue);
   for (const resolve of attended.splice(0)) resolve();
 }
