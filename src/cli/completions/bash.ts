@@ -1,4 +1,5 @@
 import { allCommands, type CommandDefinition, type Proposals } from '../../command/definition.js';
+import { quoted } from './shell-text.js';
 
 /** Where bash puts what it proposes, and how it asks readline for names of files instead. */
 const PROPOSE = {
@@ -68,9 +69,4 @@ function argumentCases({ path, args, commands }: CommandDefinition): string[] {
 function propose(proposals: Proposals): string {
   if (proposals.kind !== 'words') return PROPOSE[proposals.kind];
   return `COMPREPLY=($(compgen -W ${quoted(proposals.words.join(' '))} -- "$current"))`;
-}
-
-/** Text in the quotes of the shell. */
-function quoted(text: string): string {
-  return `'${text.replaceAll("'", `'\\''`)}'`;
 }

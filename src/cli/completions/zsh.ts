@@ -5,6 +5,7 @@ import {
   type Proposals,
   type ValueDefinition,
 } from '../../command/definition.js';
+import { quoted } from './shell-text.js';
 
 /** What `_arguments` calls to propose names of files. */
 const ACTIONS = { files: '_files', folders: '_files -/', nothing: ' ' } as const;
@@ -77,9 +78,4 @@ function action(proposals: Proposals): string {
 /** Text without what divides a specification of zsh. */
 function escaped(text: string): string {
   return text.replace(/[\\[\]:]/g, '\\$&');
-}
-
-/** Text in the quotes of the shell. */
-function quoted(text: string): string {
-  return `'${text.replaceAll("'", `'\\''`)}'`;
 }

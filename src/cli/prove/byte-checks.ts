@@ -1,3 +1,4 @@
+import { names } from '../../base/settings/fields.js';
 import { formatSize } from '../../base/sizes.js';
 import { formatRate } from '../../command/table.js';
 import { systemRdmaHost } from '../../native/devices/rdma-devices.js';
@@ -51,12 +52,8 @@ function rdmaPaths({ mapping }: Configuration): Path[] {
 
 /** Names of the configured devices; without them, those of this machine with an active port. */
 function wantedDevices(mapping: Configuration['mapping']): string[] {
-  const given = mapping.device_names ?? mapping.device_name;
-  if (Array.isArray(given)) return given.map(String);
-  if (given !== undefined && given !== null)
-    return String(given)
-      .split(',')
-      .map((name) => name.trim());
+  const given = names().parse(mapping.device_names ?? mapping.device_name) as string[] | undefined;
+  if (given !== undefined) return given;
   const devices = systemRdmaHost.devices();
   return devices.filter(({ ports }) => ports.some(({ state }) => state === 'ACTIVE')).map(({ name }) => name);
 }
