@@ -21,6 +21,8 @@ const SETTLE_MS = 1_000;
 const FULL_MS = 5_000;
 const QUICK_MS = 300;
 const MAP_BYTES = 2 ** 28;
+/** Longest wait for a map that has all pages. */
+const LATE_LIMIT_MS = 30_000;
 
 /**
  * Measures what the nodes of a cluster tell each other of their pages: the connections of a node that follows all
@@ -66,7 +68,10 @@ async function measure(nodes: number, measuredMs: number): Promise<BenchReport['
     const endMs = performance.now();
     const bytes = network.bytes() - before;
     const pages = others.reduce((sum, { keys }) => sum + keys.length, 0);
-    while (knownPages() < pages) await sleep(1);
+    while (knownPages() < pages) {
+      if (performance.now() - endMs > LATE_LIMIT_MS) throw new Error('the map of the cluster does not fill');
+      await sleep(1);
+    }
     const lateMs = performance.now() - endMs;
     const outKbPerS = bytes / (endMs - startMs);
     return { nodes, out_kb_per_s: Number(outKbPerS.toFixed(1)), late_ms: Math.round(lateMs) };
