@@ -7,13 +7,16 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { parse } from 'yaml';
+import { buildImage, missingForImages } from '../_support/deploy/image.js';
 import { pack } from '../_support/package/packed.js';
 import { fetchedWheels, wheelIn } from '../_support/package/wheels.js';
 import { type Bill, billOf, COMPILED_IN, componentsOf, noticed } from '../_support/release/bill.js';
@@ -27,7 +30,8 @@ import * as checks from '../_support/release/checks.js';
 
 const FOLDER = 'build/release';
 const RECORD = 'test/release/contents.json';
-const CHART = 'deploy/helm/meshcache/Chart.yaml';
+const CHART = 'deploy/helm/meshcache';
+const HELM = 'build/kubernetes/bin/helm';
 const DEMO = ['demo', '--json', '--conversations', '4', '--page-bytes', '64kb', '--seconds', '20'];
 const MAX_BUFFER_BYTES = 64 * 2 ** 20;
 
@@ -52,6 +56,11 @@ function reportLater(subject: string, problems: readonly string[], said: string)
   else for (const problem of problems) console.log(`later    ${subject}: ${problem}`);
 }
 
+/** Prints that this machine cannot make a file of the release. */
+function leaveOut(subject: string, why: string): void {
+  console.log(`left out ${subject}: ${why}`);
+}
+
 function run(program: string, args: readonly string[], cwd = '.', env: NodeJS.ProcessEnv = {}): string {
   const surroundings = { cwd, env: { ...process.env, ...env }, maxBuffer: MAX_BUFFER_BYTES };
   return execFileSync(program, args, { ...surroundings, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
@@ -67,7 +76,7 @@ function wheelFiles(path: string): { path: string; size: number }[] {
 
 function checkVersions(wheel: string): void {
   const lock = json('package-lock.json');
-  const chart = existsSync(CHART) ? (parse(readFileSync(CHART, 'utf8')) as Record<string, string>) : undefined;
+  const chart = parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8')) as Record<string, string>;
   const places = {
     'package-lock.json': lock.version,
     'the root of package-lock.json': lock.packages[''].version,
@@ -76,7 +85,8 @@ function checkVersions(wheel: string): void {
       readFileSync('build/python/meshcache/_version.py', 'utf8'),
     )?.[1],
     'the command': run(process.execPath, ['build/dist/cli.js', '--version']).trim(),
-    ...(chart && { 'the chart': chart.version, 'the image of the chart': chart.appVersion }),
+    'the chart': chart.version,
+    'the image of the chart': chart.appVersion,
   };
   report('versions', checks.versionProblems(version, places), `${version} in ${Object.keys(places).length + 1} places`);
 }
@@ -121,6 +131,45 @@ function installWheel(folder: string, wheel: string): string {
   const found = ['--disable-pip-version-check', '--no-index', '--find-links', wheels.folder];
   run(join(folder, 'bin/pip'), ['install', '--quiet', ...found, resolve(wheel)]);
   return join(folder, 'bin/meshcache');
+}
+
+/** Packs the chart; the packed one must give the manifests that the folder gives. Returns its path; empty if it is not made. */
+function packChart(): string {
+  if (!existsSync(HELM)) {
+    leaveOut('chart', `there is no ${HELM}; test/deploy/tools.sh brings it`);
+    return '';
+  }
+  // A folder of its own: Helm's name for the file is that of npm's tarball.
+  const folder = join(FOLDER, 'chart');
+  run(HELM, ['package', CHART, '--destination', folder]);
+  const chart = join(FOLDER, `chart-meshcache-${version}.tgz`);
+  renameSync(join(folder, `meshcache-${version}.tgz`), chart);
+  rmSync(folder, { recursive: true });
+  const [ours, theirs] = [CHART, chart].map((each) => run(HELM, ['template', 'meshcache', each]));
+  const said = `${(theirs as string).match(/^kind: /gm)?.length} manifests, ${statSync(chart).size} bytes`;
+  report('chart', ours === theirs ? [] : ['the packed chart gives other manifests than its folder'], said);
+  return chart;
+}
+
+/** Builds the image, and runs the demo in it. Returns the path of its file; empty if it is not made. */
+async function saveImage(): Promise<string> {
+  const missing = missingForImages();
+  if (missing !== '') {
+    leaveOut('image', missing);
+    return '';
+  }
+  const path = join(FOLDER, `image-meshcache-${version}.tar`);
+  const image = await buildImage(run('git', ['rev-parse', 'HEAD']).trim());
+  try {
+    const { stdout, stderr } = await (await image.start(DEMO)).ended;
+    const { wrong_bytes: wrong, prefix_hits: hits } = JSON.parse(stdout || '{}');
+    await image.save(path);
+    const said = `${statSync(path).size} bytes, its demo read ${hits} pages, ${wrong} wrong bytes`;
+    report('image', wrong === 0 && hits > 0 ? [] : [`${said}: ${stderr}`], said);
+  } finally {
+    await image.remove();
+  }
+  return path;
 }
 
 /** Writes the bill of materials of an artefact, and checks the licences of what is in it. */
@@ -182,6 +231,8 @@ report('changelog', changelog, 'it has entries');
 checkContents({ tarball: checks.comparable(files), wheel: checks.comparable(wheelFiles(wheel)) });
 use('tarball', (folder) => installTarball(folder, tarball));
 use('wheel', (folder) => installWheel(folder, wheel));
+const chart = packChart();
+const image = await saveImage();
 bill('npm', readFileSync('build/dist/LICENSE-packages.txt', 'utf8'), true);
 bill('wheel', readFileSync('build/wheel/project/LICENSE-packages.txt', 'utf8'), false);
 writeChecksums();
@@ -192,4 +243,9 @@ if (problemCount > 0) {
 } else {
   console.log(`${isDryRun ? 'With these, the release would be published by' : 'Publish by'}:`);
   console.log(`  npm publish ${tarball}\n  twine upload ${wheel}`);
+  if (chart !== '') console.log(`  helm push ${chart} oci://REGISTRY`);
+  if (image !== '') {
+    const tag = `meshcache:${version}`;
+    console.log(`  docker load --input ${image} && docker tag ${tag} REGISTRY/${tag} && docker push REGISTRY/${tag}`);
+  }
 }

@@ -56,6 +56,8 @@ export interface Image {
   readonly root: string;
   /** Starts a container; by default with the image's own command. */
   start(args?: readonly string[], differences?: Differences): Promise<Container>;
+  /** Writes it to a file for `docker load` and `podman load`. */
+  save(path: string): Promise<void>;
   remove(): Promise<void>;
 }
 
@@ -70,7 +72,7 @@ export function missingForImages(): string {
  * Builds the image of deploy/Containerfile from what is built now, without a daemon and a registry: its base is a
  * Debian with the Node that runs this, and the stage that builds the package is replaced by the packed package.
  */
-export async function buildImage(): Promise<Image> {
+export async function buildImage(revision = 'tested'): Promise<Image> {
   const folder = await mkdtemp(join(tmpdir(), 'meshcache-image-'));
   const store = ['--root', join(folder, 'store'), '--runroot', join(folder, 'run')];
   const buildah = async (...args: string[]): Promise<string> =>
@@ -86,7 +88,7 @@ export async function buildImage(): Promise<Image> {
     await buildah('commit', '--rm', scratch, 'localhost/base');
     await makePackage(join(folder, 'package'));
     const { version } = JSON.parse(await readFile('package.json', 'utf8'));
-    const args = [`NODE_IMAGE=localhost/base`, `VERSION=${version}`, 'REVISION=tested'];
+    const args = [`NODE_IMAGE=localhost/base`, `VERSION=${version}`, `REVISION=${revision}`];
     await buildah(
       ...['build', '--format', 'docker', '--isolation', 'chroot', '--network', 'host'],
       ...args.flatMap((arg) => ['--build-arg', arg]),
@@ -101,6 +103,9 @@ export async function buildImage(): Promise<Image> {
       config,
       root,
       start: (command, differences) => startContainer({ folder, root, config, index: count++ }, command, differences),
+      save: async (path) => {
+        await buildah('push', 'localhost/meshcache', `docker-archive:${path}:meshcache:${version}`);
+      },
       remove,
     };
   } catch (error) {
