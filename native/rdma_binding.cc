@@ -120,6 +120,7 @@ EngineOptions engine_options(const Napi::Value& value) {
   options.accepted_max_count = uint32_of(object, "acceptedMaxCount");
   options.spin_us = uint32_of(object, "spinUs");
   options.verify_threads = uint32_of(object, "verifyThreads");
+  if (!object.Get("dscp").IsUndefined()) options.dscp = static_cast<int32_t>(uint32_of(object, "dscp"));
   return options;
 }
 

@@ -109,6 +109,8 @@ struct EngineOptions {
   uint32_t accepted_max_count = 4096;
   uint32_t spin_us = 20;
   uint32_t verify_threads = 1;
+  // Differentiated services code point of the packets of both directions; negative: that of the system.
+  int32_t dscp = -1;
 };
 
 // A verbs or system call failed while the engine was being made, or memory registered.

@@ -74,11 +74,23 @@ Connection* Engine::Impl::connect(Peer& peer, uint32_t rail_index, Address addre
   failure.device = rail.device_name;
   failure.peer = peer.name;
   rdma_cm_id* id = nullptr;
-  if (api_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) {
-    failure.call = "rdma_create_id";
+  const auto fail = [&](const char* call) -> Connection* {
+    failure.call = call;
     failure.errnum = errno;
+    if (id != nullptr) api_.destroy_id(id);
     reporter_.event(std::move(failure));
     return nullptr;
+  };
+  if (api_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) {
+    id = nullptr;
+    return fail("rdma_create_id");
+  }
+  // The request for a connection carries it, and the peer answers with the same.
+  if (options_.dscp >= 0) {
+    auto traffic_class = static_cast<uint8_t>(options_.dscp << 2);
+    if (api_.set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &traffic_class, sizeof traffic_class) != 0) {
+      return fail("rdma_set_option");
+    }
   }
   uint8_t timeout = kAckTimeout;
   api_.set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
@@ -90,11 +102,7 @@ Connection* Engine::Impl::connect(Peer& peer, uint32_t rail_index, Address addre
         reinterpret_cast<const sockaddr_in6*>(&source.storage)->sin6_scope_id;
   }
   if (api_.resolve_addr(id, source.raw(), address.raw(), static_cast<int>(options_.connect_timeout_ms)) != 0) {
-    failure.call = "rdma_resolve_addr";
-    failure.errnum = errno;
-    api_.destroy_id(id);
-    reporter_.event(std::move(failure));
-    return nullptr;
+    return fail("rdma_resolve_addr");
   }
   const uint32_t device_limit = static_cast<uint32_t>(std::max(1, rail.attributes.max_qp_wr));
   Connection& connection = adopt(id, rail, std::min(options_.queue_depth, device_limit));

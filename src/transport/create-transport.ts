@@ -180,7 +180,7 @@ async function withRdma(
   if (plan.addon === null) return { transport: tcp, reason: plan.reason, advice: plan.advice };
   const { addon, rails } = plan;
   try {
-    const transport = new RdmaTransport({ addon, rails, tcp, env });
+    const transport = new RdmaTransport({ addon, rails, tcp, env, dscp: config.dscp });
     return { transport, reason: 'as configured' };
   } catch (error) {
     if (isTakenPort(error, config)) {

@@ -14,6 +14,22 @@ const STALL_TIMEOUT_MS = 1_500;
 const DEADLINE_MS = STALL_TIMEOUT_MS + 250 + 2_000;
 const DELAY_MS = 4_000;
 const EXEC_TIMEOUT_MS = 120_000;
+const DSCP = 46;
+/** Prints the sources of packets of RoCE v2 with this traffic class, and ends when both ends of the network have sent some. */
+const MARKED_PACKETS = `
+import socket
+ETH_P_ALL, ROCE_PORT, TRAFFIC_CLASS = 3, 4791, ${DSCP << 2}
+packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
+print("listening", flush=True)
+seen = set()
+while len(seen) < 2:
+    packet = packets.recv(64)
+    udp = packet[4 * (packet[0] & 15) :]
+    if packet[0] >> 4 != 4 or packet[9] != socket.IPPROTO_UDP or int.from_bytes(udp[2:4], "big") != ROCE_PORT: continue
+    # The two lower bits are those of explicit congestion notification.
+    if packet[1] & 0xFC == TRAFFIC_CLASS: seen.add(socket.inet_ntoa(packet[12:16]))
+print(*sorted(seen), flush=True)
+`;
 
 let pair: MachinePair;
 
@@ -90,6 +106,22 @@ hostTest(`two hosts: bytes are right over IPv4 and IPv6${suffix}`, async (t) => 
       readTimes(3),
     );
   }
+});
+
+hostTest(`two hosts: packets of both directions have the traffic class of the one that reads${suffix}`, async (t) => {
+  t.timeout(2 * EXEC_TIMEOUT_MS);
+  const source = await serve({ bindHost: '10.77.0.2', seed: 2 });
+  let hears = (): void => {};
+  const listening = new Promise<void>((resolve) => {
+    hears = resolve;
+  });
+  const marked = pair.reader.exec(`exec python3 -c '${MARKED_PACKETS}'`, {
+    timeoutMs: EXEC_TIMEOUT_MS,
+    onOutput: (text) => text.includes('listening') && hears(),
+  });
+  await listening;
+  await watch(t, { source, seed: 2, bindHost: '10.77.0.1', watchMs: 0, batches: 3, dscp: DSCP });
+  t.like(await marked, { status: 0, output: 'listening\n10.77.0.1 10.77.0.2\n' });
 });
 
 hostTest(`two hosts: a network that delays and loses packets costs time, not reads${suffix}`, async (t) => {

@@ -9,7 +9,7 @@ export interface NetworkSettings {
   readonly tcpPort: number;
   /** Threads that receive pages over TCP, and threads that serve them; undefined: what suits the processors. */
   readonly tcpThreads: number | undefined;
-  /** Differentiated services code point of reads over TCP; undefined: that of the system. */
+  /** Differentiated services code point of reads; undefined: that of the system. */
   readonly dscp: number | undefined;
 }
 

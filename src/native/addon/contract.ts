@@ -5,7 +5,7 @@
  */
 
 /** Version of this contract. The loader refuses an addon that exports another number. */
-export const CONTRACT_VERSION = 9;
+export const CONTRACT_VERSION = 10;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
 export const MEMORY_HUGE_PAGES = 1;
@@ -109,6 +109,8 @@ export interface RdmaEngineOptions {
   readonly spinUs: number;
   /** Threads that compute checksums. */
   readonly verifyThreads: number;
+  /** Differentiated services code point of the packets of both directions; undefined: that of the system. */
+  readonly dscp?: number | undefined;
 }
 
 /**

@@ -46,6 +46,8 @@ interface RdmaTransportOptions {
   /** Transport for peers without RDMA. The RDMA transport takes ownership of it. */
   readonly tcp: TcpTransport;
   readonly env: Environment;
+  /** Differentiated services code point of reads; undefined: that of the system. */
+  readonly dscp?: number | undefined;
   /** First pause after a failure, for tests. */
   readonly retryAfterMs?: number;
   readonly engine?: Partial<RdmaEngineOptions>;
@@ -88,8 +90,8 @@ export class RdmaTransport implements Transport {
   #closing: Promise<void> | undefined;
 
   /** Starts the engine, so that peers can connect. If it throws `RdmaError`, `tcp` still belongs to the caller. */
-  constructor({ addon, rails, tcp, env, ...options }: RdmaTransportOptions) {
-    const engine = engineOptions(rails, env.secrets?.reveal() ?? [], options.engine);
+  constructor({ addon, rails, tcp, env, dscp, ...options }: RdmaTransportOptions) {
+    const engine = engineOptions(rails, env.secrets?.reveal() ?? [], { dscp, ...options.engine });
     const events = new EventLog(env);
     const onEvent = (event: EngineEvent): void => {
       events.record(event);

@@ -23,7 +23,7 @@ const clock = { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs };
 const engine = new TransferEngine({
   bindHost: options.bindHost,
   host: knownHost,
-  engine: { stallTimeoutMs: options.stallTimeoutMs },
+  engine: { stallTimeoutMs: options.stallTimeoutMs, dscp: options.dscp },
   env: systemEnvironment({ clock, log: stderrLogger('info') }),
 });
 const target = HostRegion.allocate(source.length);

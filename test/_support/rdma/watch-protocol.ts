@@ -9,6 +9,7 @@ export interface WatchOptions {
   readonly seed: number;
   readonly bindHost: string;
   readonly stallTimeoutMs: number;
+  readonly dscp?: number;
   /** Milliseconds for which the buffer is watched after a result. */
   readonly watchMs: number;
   /** Number of read batches after which it ends; undefined: it ends with the first failure. */
