@@ -36,6 +36,7 @@ import { discoveryChecks } from './discovery.js';
 import { checkDisk } from './disk.js';
 import { checkRedis } from './doors.js';
 import { type Check, countFindings, type Finding, type FindingCounts, STATE_TONES, summaryOf } from './finding.js';
+import { checkNuma } from './numa.js';
 import { checkObjectStore } from './object-store.js';
 import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip, checkTransport } from './rdma.js';
 
@@ -86,6 +87,7 @@ function machineChecks({ mapping }: Configuration): [string, Check][] {
     ['native addon', () => checkAddon(loadNative())],
     ...rdmaChecks(mapping.protocol !== 'tcp'),
     ['huge pages', () => checkHugePages()],
+    ['NUMA', () => checkNuma()],
     ['open files', checkOpenFiles],
     ['memory', checkFreeMemory],
     ['/dev/shm', checkSharedMemory],
