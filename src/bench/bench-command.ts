@@ -42,6 +42,7 @@ interface BenchCommandOptions {
   readonly flood?: number;
   readonly hostile?: readonly string[];
   readonly burn?: number;
+  readonly failures: boolean;
   readonly engine?: string;
   readonly environment?: string;
   readonly model?: string;
@@ -75,6 +76,7 @@ export function benchCommand(context: CommandContext): Command {
       'with `peers`: processes that keep cores busy meanwhile (default: 0)',
       wholeNumber(0, 256),
     )
+    .option('--failures', 'with `peers`: what happens when something fails, instead of speeds', false)
     .addOption(new Option('--engine <name>', 'with `engine`: the engine').choices(ENGINES))
     .option('--environment <folder>', 'with `engine`: virtual environment that has the engine')
     .option('--model <folder>', 'with `engine`: folder of the model')
@@ -90,6 +92,7 @@ Examples:
   meshcache bench tcp --threads 1,2,4
   meshcache bench auth --flood 3000
   meshcache bench disk --dir /mnt/nvme
+  meshcache bench peers --failures
   meshcache bench cluster --nodes 5,10,25,50
   meshcache bench engine --engine vllm --environment ~/venv-vllm --model ~/SmolLM2-135M-Instruct --rounds 3`,
     )
@@ -121,6 +124,7 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
       },
       ...(options.flood === undefined ? {} : { floodPerS: options.flood }),
       ...(options.burn === undefined ? {} : { burn: options.burn }),
+      failures: options.failures,
       ...(options.hostile === undefined ? {} : { hostile: options.hostile }),
       progress: (text) => progress.update(text),
     });

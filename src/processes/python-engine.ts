@@ -72,6 +72,10 @@ export class PythonEngine {
     return answer;
   }
 
+  signal(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
   /** Lets the process end by itself: its input is closed. A process that does not end within `limitMs` is killed. */
   async close(limitMs: number): Promise<void> {
     this.#failed = undefined;

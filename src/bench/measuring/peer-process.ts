@@ -50,6 +50,10 @@ export class PeerProcess<Command extends object, Reply extends PeerAnswer> {
     if (this.#child.connected) this.#child.disconnect();
   }
 
+  signal(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
   /** Ends the process with SIGKILL; resolves when it is gone. */
   async kill(): Promise<void> {
     const gone = new Promise((resolve) => this.#child.once('exit', resolve));

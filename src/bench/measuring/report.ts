@@ -50,6 +50,8 @@ export interface BenchOptions {
   readonly hostile?: readonly string[];
   /** Processes that keep cores busy, for the benchmark `peers`. Default: none. */
   readonly burn?: number;
+  /** Whether `peers` compares what happens when something fails instead of speeds. */
+  readonly failures?: boolean;
   /** Reports what the benchmark is doing. */
   progress(text: string): void;
 }

@@ -1,10 +1,10 @@
-import { createHash } from 'node:crypto';
 import { formatSize } from '../../base/sizes.js';
 import { findPython } from '../../processes/programs.js';
 import type { PythonEngine } from '../../processes/python-engine.js';
 import { type BenchOptions, type BenchReport, median, round3 } from '../measuring/report.js';
+import { failuresBench } from './failures.js';
 import { mooncakePython } from './mooncake.js';
-import { PeerSides } from './sides.js';
+import { PeerSides, prefixOf } from './sides.js';
 
 const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
@@ -23,8 +23,6 @@ const WARM_ROUNDS = 6;
 const WARM_MAX_PAGE_BYTES = 64 * 2 ** 10;
 const FEW_WARM_ROUNDS = 1;
 const MAP_READY_LIMIT_MS = 30_000;
-/** Characters of a key before the number of its page. Keys have 64, as content hashes do. */
-const PREFIX_LENGTH = 56;
 
 type Row = BenchReport['rows'][number];
 type PlaceName = 'remote' | 'local' | 'fresh';
@@ -62,6 +60,7 @@ export async function peersBench(options: BenchOptions): Promise<BenchReport> {
   const python = await findPython();
   if (python === undefined) throw new Error('bench peers needs python3 (Debian: apt install python3 python3-venv)');
   const program = await mooncakePython(python, options.progress);
+  if (options.failures) return failuresBench(options, program);
   const { burn = 0 } = options;
   options.progress('starting two stores');
   const sides = await PeerSides.start(program, options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES, burn);
@@ -193,9 +192,4 @@ class PeersBench {
       missed: missed.join(', '),
     });
   }
-}
-
-/** What all keys of some pages begin with. */
-function prefixOf(pages: string): string {
-  return createHash('sha256').update(`bench peers ${pages}`).digest('hex').slice(0, PREFIX_LENGTH);
 }

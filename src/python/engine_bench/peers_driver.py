@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -78,6 +79,39 @@ class MeshCache:
         self._client.delete(keys)
 
 
+class MasterProcess:
+    """Mooncake's master, which listens when this returns."""
+
+    def __init__(self, address: str, metrics_port: int) -> None:
+        self._host, port = address.rsplit(":", 1)
+        self._port = int(port)
+        self._metrics_port = metrics_port
+        self.start()
+
+    def start(self) -> None:
+        words = [f"--rpc_address={self._host}", f"--rpc_port={self._port}", f"--metrics_port={self._metrics_port}"]
+        program = os.path.join(os.path.dirname(sys.executable), "mooncake_master")
+        self._process = subprocess.Popen(
+            [program, *words, "--enable_metric_reporting=false"],
+            stdin=subprocess.DEVNULL,
+            preexec_fn=_end_with_parent,
+        )
+        until = time.monotonic() + MASTER_READY_SECONDS
+        while True:
+            try:
+                socket.create_connection((self._host, self._port), timeout=1.0).close()
+                return
+            except OSError as error:
+                if self._process.poll() is not None or time.monotonic() > until:
+                    where = f"{self._host}:{self._port}"
+                    raise RuntimeError(f"Mooncake's master does not listen at {where}: {error}") from None
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
 class Mooncake:
     """A client of Mooncake's master, with a segment of the store's memory, in which its own pages are."""
 
@@ -88,11 +122,7 @@ class Mooncake:
         host: str,
         segment_bytes: int,
         work_bytes: int,
-        metrics_port: int = 0,
-        **_: Any,
     ) -> None:
-        if metrics_port:
-            _start_master(address, metrics_port)
         from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
@@ -139,14 +169,15 @@ STORES: dict[str, Callable[..., Store]] = {"meshcache": MeshCache, "mooncake": M
 class Driver:
     """Moves pages between a store and the buffer, whose first half is written from and whose second half read into."""
 
-    def __init__(self, store: str, work_bytes: int, **parts: Any) -> None:
+    def __init__(self, store: str, work_bytes: int, address: str, metrics_port: int = 0, **parts: Any) -> None:
         self._work_bytes = work_bytes
+        self._master = MasterProcess(address, metrics_port) if metrics_port else None
         descriptor = os.memfd_create("bench-peers")
         os.ftruncate(descriptor, 2 * work_bytes)
         self._buffer = mmap.mmap(descriptor, 2 * work_bytes)
         # All memory is touched before anything is timed.
         self._wipe(0, 2 * work_bytes)
-        self._store = STORES[store](self._buffer, work_bytes=work_bytes, **parts)
+        self._store = STORES[store](self._buffer, address=address, work_bytes=work_bytes, **parts)
         self._noise = b""
         self._page_bytes = 0
 
@@ -157,6 +188,33 @@ class Driver:
         for page in range(pages):
             self._buffer[page * page_bytes : (page + 1) * page_bytes] = self._page(page)
         return {"missed": self._write(prefix, pages, batch)[1].count(False)}
+
+    def last(self, prefix: str, pages: int, count: int) -> dict[str, Any]:
+        """Reads and compares the last ones of some pages."""
+        self._wipe(self._work_bytes, pages * self._page_bytes)
+        return self._compared(self._read(prefix, pages, count, pages - count)[1], pages - count)
+
+    def stalled(self, stalled: str, prefix: str, pages: int, batch: int, limit: float) -> dict[str, Any]:
+        """Reads a page that may take long in one thread, and other pages in another. Waits at most `limit` seconds."""
+        page_bytes, at = self._page_bytes, self._work_bytes + pages * self._page_bytes
+        reads: list[tuple[float, bool]] = []
+
+        def read_one() -> None:
+            start = time.perf_counter()
+            [is_moved] = self._store.read(_keys(stalled, 1), [at], page_bytes)
+            reads.append((time.perf_counter() - start, is_moved))
+
+        self._wipe(at, page_bytes)
+        thread = threading.Thread(target=read_one, daemon=True)
+        until = time.monotonic() + limit
+        thread.start()
+        others = self.move("read", prefix, pages, batch)
+        thread.join(max(0.0, until - time.monotonic()))
+        if not reads:
+            return others
+        [(seconds, is_moved)] = reads
+        others["wrong"] += is_moved and self._buffer[at : at + page_bytes] != self._page(0)
+        return {**others, "stalled_seconds": seconds, "is_page": is_moved}
 
     def move(self, call: str, prefix: str, pages: int, batch: int) -> dict[str, Any]:
         """One pass over all pages: read, write, bytes_out or bytes_in. Every byte of it is compared, untimed."""
@@ -197,13 +255,23 @@ class Driver:
         self._store.remove(_keys(prefix, pages))
         return {}
 
-    def _read(self, prefix: str, pages: int, batch: int) -> tuple[float, list[bool]]:
-        keys, page_bytes, first = _keys(prefix, pages), self._page_bytes, self._work_bytes
+    def kill_master(self) -> dict[str, Any]:
+        if self._master is not None:
+            self._master.kill()
+        return {}
+
+    def start_master(self) -> dict[str, Any]:
+        if self._master is not None:
+            self._master.start()
+        return {}
+
+    def _read(self, prefix: str, pages: int, batch: int, first: int = 0) -> tuple[float, list[bool]]:
+        keys, page_bytes, half = _keys(prefix, pages), self._page_bytes, self._work_bytes
         moved: list[bool] = []
         start = time.perf_counter()
-        for low in range(0, pages, batch):
+        for low in range(first, pages, batch):
             some = keys[low : low + batch]
-            offsets = [first + page * page_bytes for page in range(low, low + len(some))]
+            offsets = [half + page * page_bytes for page in range(low, low + len(some))]
             moved += self._store.read(some, offsets, page_bytes)
         return time.perf_counter() - start, moved
 
@@ -243,9 +311,9 @@ class Driver:
         self.remove(prefix, pages)
         return self._compared([is_set and is_found for is_set, is_found in zip(written, found)])
 
-    def _compared(self, moved: list[bool]) -> dict[str, Any]:
+    def _compared(self, moved: list[bool], first: int = 0) -> dict[str, Any]:
         wrong = 0
-        for page, is_moved in enumerate(moved):
+        for page, is_moved in enumerate(moved, first):
             at = self._work_bytes + page * self._page_bytes
             wrong += is_moved and self._buffer[at : at + self._page_bytes] != self._page(page)
         return {"missed": moved.count(False), "wrong": wrong}
@@ -265,27 +333,6 @@ def _keys(prefix: str, pages: int) -> list[str]:
 def _end_with_parent() -> None:
     """Has the kernel end this process with the one that started it: a store may wait long for others that have ended."""
     _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL)
-
-
-def _start_master(address: str, metrics_port: int) -> None:
-    """Starts Mooncake's master. Returns when it listens."""
-    host, port = address.rsplit(":", 1)
-    words = [f"--rpc_address={host}", f"--rpc_port={port}", f"--metrics_port={metrics_port}"]
-    program = os.path.join(os.path.dirname(sys.executable), "mooncake_master")
-    master = subprocess.Popen(
-        [program, *words, "--enable_metric_reporting=false"],
-        stdin=subprocess.DEVNULL,
-        preexec_fn=_end_with_parent,
-    )
-    until = time.monotonic() + MASTER_READY_SECONDS
-    while True:
-        try:
-            socket.create_connection((host, int(port)), timeout=1.0).close()
-            return
-        except OSError as error:
-            if master.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"Mooncake's master does not listen at {address}: {error}") from None
-            time.sleep(0.05)
 
 
 def serve() -> None:
