@@ -181,13 +181,14 @@ class Driver:
         self._noise = b""
         self._page_bytes = 0
 
-    def publish(self, prefix: str, pages: int, page_bytes: int, batch: int) -> dict[str, Any]:
-        """Sets pages, untimed. The same pages are then in the first half of the buffer, for writes."""
+    def publish(self, prefix: str, pages: int, page_bytes: int, batch: int, pause: float = 0.0) -> dict[str, Any]:
+        """Sets pages, with so many seconds after each batch. The same pages are then in the first half of the buffer, for writes."""
         self._page_bytes = page_bytes
         self._noise = random.Random(page_bytes).randbytes(page_bytes + pages * NOISE_STEP_BYTES)
         for page in range(pages):
             self._buffer[page * page_bytes : (page + 1) * page_bytes] = self._page(page)
-        return {"missed": self._write(prefix, pages, batch)[1].count(False)}
+        seconds, moved = self._write(prefix, pages, batch, pause)
+        return {"seconds": seconds, "missed": moved.count(False)}
 
     def last(self, prefix: str, pages: int, count: int) -> dict[str, Any]:
         """Reads and compares the last ones of some pages."""
@@ -275,13 +276,15 @@ class Driver:
             moved += self._store.read(some, offsets, page_bytes)
         return time.perf_counter() - start, moved
 
-    def _write(self, prefix: str, pages: int, batch: int) -> tuple[float, list[bool]]:
+    def _write(self, prefix: str, pages: int, batch: int, pause: float = 0.0) -> tuple[float, list[bool]]:
         keys, page_bytes = _keys(prefix, pages), self._page_bytes
         moved: list[bool] = []
         start = time.perf_counter()
         for low in range(0, pages, batch):
             some = keys[low : low + batch]
             moved += self._store.write(some, [page * page_bytes for page in range(low, low + len(some))], page_bytes)
+            if pause > 0:
+                time.sleep(pause)
         return time.perf_counter() - start, moved
 
     def _bytes_in(self, prefix: str, pages: int, batch: int) -> tuple[float, list[bool]]:
