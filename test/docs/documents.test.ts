@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import test from 'ava';
 import { CONFIG_KEYS, MeshCacheConfig } from '../../src/config.js';
+import { firstResultOf } from '../_support/docs/first-result.js';
 import {
   anchorsOf,
   deadLinks,
@@ -11,6 +12,7 @@ import {
   rowsOf,
   textOf,
 } from '../_support/docs/markdown.js';
+import { guideOfWheel } from '../_support/package/wheel-guide.js';
 
 const ADDR = '127.0.0.1:31990';
 /** Variables that are no configuration keys. */
@@ -112,6 +114,16 @@ test('docs: what an example or a guide prints is stated as text, and its program
       if (language === 'js') t.regex(before, /^`\w[\w-]*\.mjs`:$/, text);
       if (language === 'json') t.notThrows(() => MeshCacheConfig.fromExtraConfig(JSON.parse(text)));
     }
+  }
+});
+
+test('docs: every guide says how many commands lead to its first result, by npm and by the wheel', (t) => {
+  const guides = paths.filter((each) => each.startsWith('docs/guides/')).map((path) => [path, read(path)] as const);
+  t.true(guides.length >= 3);
+  for (const [name, guide] of [...guides, ['the wheel', guideOfWheel(read('docs/guides/llm-server.md'))] as const]) {
+    const { promised, counted } = firstResultOf(guide);
+    t.deepEqual(promised, counted, name);
+    t.log(`${name}: ${counted.commands} commands, ${counted.programs} programs`);
   }
 });
 

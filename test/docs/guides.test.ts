@@ -2,6 +2,7 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import test from 'ava';
+import { shownDistance } from '../_support/docs/first-result.js';
 import { followGuide } from '../_support/docs/guide.js';
 import { type Packed, pack } from '../_support/package/packed.js';
 import { canMakeEnvironments } from '../_support/python.js';
@@ -47,7 +48,7 @@ for (const [name, needs] of [
       const [runtime, doubles] = [join(root, `run-${name}`), join(root, `doubles-${name}`)];
       for (const path of [folder, runtime]) mkdirSync(path, { mode: 0o700 });
       cpSync('test/python/doubles', doubles, { recursive: true });
-      const blocks = await followGuide(readFileSync(`docs/guides/${name}.md`, 'utf8'), {
+      const { blocks, firstResult } = await followGuide(readFileSync(`docs/guides/${name}.md`, 'utf8'), {
         folder,
         functions: FUNCTIONS,
         replaced: { 31990: String(await freePort()) },
@@ -61,6 +62,7 @@ for (const [name, needs] of [
         },
       });
       t.true(blocks >= 5, `${blocks} blocks`);
+      t.log(shownDistance(firstResult));
     },
   );
 }

@@ -18,6 +18,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
+import { shownDistance } from '../_support/docs/first-result.js';
 import { followGuide } from '../_support/docs/guide.js';
 import { guideOfWheel } from '../_support/package/wheel-guide.js';
 import { fetchedWheels, wheelIn } from '../_support/package/wheels.js';
@@ -189,8 +190,14 @@ async function main(): Promise<number> {
     };
     const functions = `cd /mnt/user\npython() { PYTHONPATH="$DOUBLES" command python "$@"; }`;
     const guide = guideOfWheel(readFileSync('docs/guides/llm-server.md', 'utf8'));
-    const blocks = await followGuide(guide, { folder: join(folder, 'user'), functions, replaced: {}, env, under });
-    console.log(`ok     the guide for operators, ${blocks} blocks`);
+    const { blocks, firstResult } = await followGuide(guide, {
+      folder: join(folder, 'user'),
+      functions,
+      replaced: {},
+      env,
+      under,
+    });
+    console.log(`ok     the guide for operators, ${blocks} blocks; ${shownDistance(firstResult)}`);
     const steps = [...STEPS, ...(engines?.steps ?? [])];
     return steps.filter(([name, text]) => !runStep(under, env, name, text)).length === 0 ? 0 : 1;
   } finally {

@@ -5,9 +5,12 @@ import { createUser, programsOf, type User } from '../_support/package/packed.js
 import { freePort } from '../_support/support.js';
 
 let user: User;
-const [first, engine, core] = ['README.md', 'docs/rdma.md', 'docs/guides/simulator.md'].map(
-  (path) => programsOf(readFileSync(path, 'utf8'))[0] as string,
-) as [string, string, string];
+const programIn = (path: string, index = 0): string => programsOf(readFileSync(path, 'utf8'))[index] as string;
+const [first, engine, core] = [
+  programIn('README.md'),
+  programIn('docs/rdma.md'),
+  programIn('docs/guides/simulator.md', 1),
+];
 
 test.before(async (t) => {
   t.timeout(120_000);

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
+import { shownDistance } from '../_support/docs/first-result.js';
 import { followGuide } from '../_support/docs/guide.js';
 import type { Output } from '../_support/package/packed.js';
 import { guideOfWheel } from '../_support/package/wheel-guide.js';
@@ -244,7 +245,7 @@ installed(
     for (const path of [user, runtime]) mkdirSync(path, { mode: 0o700 });
     cpSync('test/python/doubles', doubles, { recursive: true });
     copyFileSync(wheel, join(user, wheel.split('/').at(-1) as string));
-    const blocks = await followGuide(guideOfWheel(readFileSync('docs/guides/llm-server.md', 'utf8')), {
+    const { blocks, firstResult } = await followGuide(guideOfWheel(readFileSync('docs/guides/llm-server.md', 'utf8')), {
       folder: user,
       functions: FUNCTIONS,
       replaced: { 31990: String(await freePort()) },
@@ -260,5 +261,6 @@ installed(
       },
     });
     t.true(blocks >= 5, `${blocks} blocks`);
+    t.log(shownDistance(firstResult));
   },
 );

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PATIENCE_MS } from '../support.js';
+import { type Distance, firstResultOf } from './first-result.js';
 import { type Fence, fencesOf } from './markdown.js';
 
 /** Printed by the shell behind each block, with the block's exit status. */
@@ -20,6 +21,14 @@ export interface GuideSurroundings {
   readonly replaced: Readonly<Record<string, string>>;
   /** A program and its arguments that start the shell elsewhere, such as in a container. */
   readonly under?: readonly string[];
+}
+
+/** What was followed of a guide. */
+export interface Followed {
+  /** Number of shell blocks that were run. */
+  readonly blocks: number;
+  /** What leads to the guide's first result, and how long that took. */
+  readonly firstResult: Distance & { readonly seconds: number };
 }
 
 /** One shell in which the blocks of a guide run, one after the other. */
@@ -96,16 +105,17 @@ function nameOf({ before }: Fence): string | undefined {
 
 /**
  * Follows a guide to the letter: programs are saved under the names that stand before them, blocks of shell commands
- * run in their order, and what a block prints is compared with the block of text behind it. Returns the number of shell
- * blocks that were run.
+ * run in their order, and what a block prints is compared with the block of text behind it.
  */
-export async function followGuide(guide: string, surroundings: GuideSurroundings): Promise<number> {
+export async function followGuide(guide: string, surroundings: GuideSurroundings): Promise<Followed> {
+  const { counted, index } = firstResultOf(guide);
   const shell = new Shell(surroundings);
+  const startMs = performance.now();
   const replaced = Object.entries(surroundings.replaced);
   let output = '';
-  let blocks = 0;
+  let [blocks, seconds] = [0, 0];
   try {
-    for (const fence of fencesOf(guide)) {
+    for (const [i, fence] of fencesOf(guide).entries()) {
       const text = replaced.reduce((changed, [from, to]) => changed.replaceAll(from, to), fence.text);
       if (fence.words.includes('not-run')) continue;
       const name = nameOf(fence);
@@ -116,8 +126,9 @@ export async function followGuide(guide: string, surroundings: GuideSurroundings
       } else if (fence.language === 'text' && !isAsPromised(output, text)) {
         throw new Error(`promised:\n${text}\nprinted:\n${output}`);
       }
+      if (i === index) seconds = (performance.now() - startMs) / 1000;
     }
-    return blocks;
+    return { blocks, firstResult: { ...counted, seconds } };
   } finally {
     shell.close();
   }
