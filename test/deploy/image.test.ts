@@ -1,8 +1,13 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { buildImage, type Container, type Image, missingForImages } from '../_support/deploy/image.js';
+import { buildImage, type Container, type Image, memoryMount, missingForImages } from '../_support/deploy/image.js';
+import { CHART, noHelm, noKubectl, TOOLS_ENV, tool } from '../_support/deploy/manifests.js';
+import { OPERATORS_PROGRAMS, StandInCluster } from '../_support/deploy/stand-in-cluster.js';
+import { hasDnsServer } from '../_support/discovery/dns-server.js';
+import { shownDistance } from '../_support/docs/first-result.js';
+import { followGuide } from '../_support/docs/guide.js';
 import { until } from '../_support/support.js';
 import { unless } from '../_support/unless.js';
 
@@ -10,6 +15,7 @@ import { unless } from '../_support/unless.js';
 const BESIDES_NODE_MAX_MIB = 40;
 
 const missing = missingForImages();
+const noDns = hasDnsServer ? '' : 'no dnsmasq';
 const whereBuilt = unless(missing, test.serial);
 let image: Image;
 
@@ -98,6 +104,34 @@ for (const [where, env] of [
     },
   );
 
+unless(missing || noHelm || noKubectl || noDns, test.serial)(
+  'deploy, image: an operator who follows the page on Kubernetes reads verified pages in a pod of the chart',
+  async (t) => {
+    t.timeout(180_000);
+    const cluster = await StandInCluster.create(image);
+    t.teardown(async () => {
+      const written = await cluster.remove();
+      if (!t.passed) console.error(written);
+    });
+    const { folder } = cluster;
+    const example = 'deploy/kubernetes/example/values.yaml';
+    // The machine is smaller than those of the example.
+    writeFileSync(join(folder, 'values.yaml'), readFileSync(example, 'utf8').replaceAll(/size: \d+gb/g, 'size: 64mb'));
+    const packed = tool('helm', ['package', CHART, '--destination', folder]);
+    t.is(packed.status, 0, packed.stderr);
+    const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
+    const following = followGuide(readFileSync('docs/kubernetes.md', 'utf8'), {
+      folder: process.cwd(),
+      functions: OPERATORS_PROGRAMS,
+      replaced: { [example]: join(folder, 'values.yaml'), [CHART]: join(folder, `meshcache-${version}.tgz`) },
+      env: { PATH: TOOLS_ENV.PATH, HOME: folder, CLUSTER: folder, KUBECONFIG: '/dev/null' },
+    });
+    const [{ firstResult }] = await Promise.all([following, cluster.runPod()]);
+    t.log(shownDistance(firstResult));
+    t.is(await cluster.endPod(), 0);
+  },
+);
+
 whereBuilt('deploy, image: the addon is in it, and finds the RDMA libraries of the image', async (t) => {
   t.timeout(60_000);
   const { status, stdout, stderr } = await (await image.start(['doctor', '--json'])).ended;
@@ -118,7 +152,8 @@ whereBuilt('deploy, image: init containers of the chart work, by user 0 without 
     '-c',
     `${copy} && cat ${folder}/meshcache/_version.py && node --input-type=module -e 'import "node:fs"'`,
   ];
-  const { status, stdout, stderr } = await (await image.start(listed, { user: 0, entrypoint: ['sh'], folder })).ended;
+  const init = await image.start(listed, { user: 0, entrypoint: ['sh'], mounts: [memoryMount(folder)] });
+  const { status, stdout, stderr } = await init.ended;
   t.is(status, 0, stderr);
   t.regex(stdout, /"\d+\.\d+\.\d+\S*"/);
 });

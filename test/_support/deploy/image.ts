@@ -34,10 +34,22 @@ export interface Ended {
 export interface Container {
   /** Ends, with all that it wrote, when its first process has ended. */
   readonly ended: Promise<Ended>;
+  /** A program and its arguments that run a further command in it. */
+  readonly under: readonly string[];
+  /** The number of its first process on this machine. */
+  pid(): Promise<number>;
   /** Runs a further command in it. */
   exec(args: readonly string[]): Promise<Ended>;
   /** Sends the signal of the image that asks for an end. */
   stop(): Promise<void>;
+}
+
+/** A mount as the runtime takes it. */
+export interface OciMount {
+  readonly destination: string;
+  readonly type: string;
+  readonly source: string;
+  readonly options: readonly string[];
 }
 
 /** How a container differs from one that the image alone describes. */
@@ -46,8 +58,13 @@ export interface Differences {
   readonly user?: number;
   /** In place of the image's own. */
   readonly entrypoint?: readonly string[];
-  /** A folder that the container may write, as tmpfs, besides /tmp. */
-  readonly folder?: string;
+  /** Further folders, or others in place of /tmp. */
+  readonly mounts?: readonly OciMount[];
+}
+
+/** An empty folder in memory. */
+export function memoryMount(destination: string, mode = '1777'): OciMount {
+  return { destination, type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'nodev', `mode=${mode}`] };
 }
 
 export interface Image {
@@ -141,7 +158,7 @@ interface Bundle {
 async function startContainer(
   { folder, root, config, index }: Bundle,
   args = config.Cmd,
-  { env = {}, user, entrypoint = config.Entrypoint, folder: writable }: Differences = {},
+  { env = {}, user, entrypoint = config.Entrypoint, mounts = [] }: Differences = {},
 ): Promise<Container> {
   const bundle = join(folder, `container-${index}`);
   await mkdir(bundle);
@@ -156,8 +173,7 @@ async function startContainer(
     capabilities: {},
   });
   spec.root = { path: root, readonly: true };
-  for (const destination of ['/tmp', ...(writable === undefined ? [] : [writable])])
-    spec.mounts.push({ destination, type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'nodev', 'mode=1777'] });
+  spec.mounts.push(memoryMount('/tmp'), ...mounts);
   await writeFile(join(bundle, 'config.json'), JSON.stringify(spec));
   const [state, name] = [['--root', join(folder, 'containers')], `meshcache-${process.pid}-${index}`];
   const runc = (...words: string[]): Promise<Ended> =>
@@ -168,6 +184,8 @@ async function startContainer(
     });
   return {
     ended: runc('run', '--bundle', bundle, name),
+    under: ['runc', ...state, 'exec', name],
+    pid: async () => JSON.parse((await runc('state', name)).stdout).pid,
     exec: (words) => runc('exec', name, ...words),
     stop: async () => void (await runc('kill', name, config.StopSignal)),
   };

@@ -91,10 +91,25 @@ function failing(text: string): string {
   return `eval "$(cat <<'END_OF_BLOCK'\nset -e\n${text}\nset +e\nEND_OF_BLOCK\n)"`;
 }
 
+/** The text with others in place of some, none of which is replaced again. */
+function withReplaced(text: string, replaced: Readonly<Record<string, string>>): string {
+  const names = Object.keys(replaced).map(escaped);
+  return names.length === 0
+    ? text
+    : text.replaceAll(new RegExp(names.join('|'), 'g'), (name) => replaced[name] as string);
+}
+
+/** A pattern that is this text. */
+function escaped(text: string): string {
+  return text.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&');
+}
+
 /** Whether the output has the promised lines; `…` stands for any text of a line, a line of its own for any lines. */
 function isAsPromised(output: string, promised: string): boolean {
-  const escaped = promised.trimEnd().replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&');
-  const pattern = escaped.replaceAll(/^…$/gm, '[^]*').replaceAll('…', '.*').replaceAll('\n', '\n(?:.*\n)*?');
+  const pattern = escaped(promised.trimEnd())
+    .replaceAll(/^…$/gm, '[^]*')
+    .replaceAll('…', '.*')
+    .replaceAll('\n', '\n(?:.*\n)*?');
   return new RegExp(`(?:^|\n)${pattern}`).test(output);
 }
 
@@ -111,12 +126,11 @@ export async function followGuide(guide: string, surroundings: GuideSurroundings
   const { counted, index } = firstResultOf(guide);
   const shell = new Shell(surroundings);
   const startMs = performance.now();
-  const replaced = Object.entries(surroundings.replaced);
   let output = '';
   let [blocks, seconds] = [0, 0];
   try {
     for (const [i, fence] of fencesOf(guide).entries()) {
-      const text = replaced.reduce((changed, [from, to]) => changed.replaceAll(from, to), fence.text);
+      const text = withReplaced(fence.text, surroundings.replaced);
       if (fence.words.includes('not-run')) continue;
       const name = nameOf(fence);
       if (fence.language === 'js' && name !== undefined) writeFileSync(join(surroundings.folder, name), text);
