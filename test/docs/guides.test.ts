@@ -5,11 +5,13 @@ import test from 'ava';
 import { shownDistance } from '../_support/docs/first-result.js';
 import { followGuide } from '../_support/docs/guide.js';
 import { type Packed, pack } from '../_support/package/packed.js';
-import { canMakeEnvironments } from '../_support/python.js';
+import { canMakeEnvironments, succeeds } from '../_support/python.js';
 import { freePort } from '../_support/support.js';
 
 const TIMEOUT_MS = 240_000;
+const GATEWAY_PORTS = ['31980', '31981', '31982', '31983', '31984'];
 const hasVenv = canMakeEnvironments();
+const hasCurl = succeeds('curl', '--version');
 
 let root = '';
 let packed: Packed;
@@ -33,9 +35,17 @@ npm() {
 python() { PYTHONPATH="$DOUBLES" command python "$@"; }
 `;
 
+/** Ports that are free here, in place of those that the guides name. */
+async function freePorts(): Promise<Record<string, string>> {
+  const ports: [string, string][] = [];
+  for (const port of ['31990', ...GATEWAY_PORTS]) ports.push([port, String(await freePort())]);
+  return Object.fromEntries(ports);
+}
+
 for (const [name, needs] of [
   ['llm-server', hasVenv ? '' : 'python3 of 3.10 or newer with venv'],
   ['node', ''],
+  ['gateway', hasCurl ? '' : 'curl'],
   ['simulator', ''],
 ] as const) {
   const whereRun = needs === '' ? test.serial : test.serial.skip;
@@ -51,7 +61,7 @@ for (const [name, needs] of [
       const { blocks, firstResult } = await followGuide(readFileSync(`docs/guides/${name}.md`, 'utf8'), {
         folder,
         functions: FUNCTIONS,
-        replaced: { 31990: String(await freePort()) },
+        replaced: await freePorts(),
         env: {
           PATH: `${dirname(process.execPath)}:${process.env.PATH}`,
           HOME: process.env.HOME ?? folder,

@@ -45,7 +45,8 @@ function commandsOf({ language, text }: Fence): string[] {
     .replaceAll(/\\\n */g, '')
     .split('\n')
     .filter((line) => !/^\s*(#|$)/.test(line));
-  const several = commands.find((command) => /&&|\|\||;/.test(command));
+  const isLoop = (command: string): boolean => /^until .*; do .*; done$/.test(command);
+  const several = commands.find((command) => /&&|\|\||;/.test(command) && !isLoop(command));
   if (several !== undefined) throw new Error(`these are several commands in one line: ${several}`);
   return commands;
 }
