@@ -282,9 +282,11 @@ async function checkLoopback(): Promise<Finding> {
 /** Starts two nodes in this process: one sets a page, the other reads it over the network. */
 async function checkPageTrip(): Promise<Finding> {
   const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
+  // Without a secret, a machine with RDMA would be refused: its device can be reached from other machines.
+  const secret = Array.from({ length: 4 }, () => systemRandom.u32().toString(16)).join('-');
   const stores: MeshCacheStore[] = [];
   try {
-    for (const node of ['a', 'b']) stores.push(await tripStore(discoveryAddr, node));
+    for (const node of ['a', 'b']) stores.push(await tripStore({ discoveryAddr, secret, node }));
     const [writer, reader] = stores as [MeshCacheStore, MeshCacheStore];
     const content = new PageContent();
     const page = new Uint8Array(TRIP_PAGE_BYTES);
@@ -304,7 +306,7 @@ async function checkPageTrip(): Promise<Finding> {
   }
 }
 
-function tripStore(discoveryAddr: string, nodeId: string): Promise<MeshCacheStore> {
+function tripStore({ discoveryAddr, secret, node }: Readonly<Record<string, string>>): Promise<MeshCacheStore> {
   return MeshCacheStore.create(
     {
       tpRank: 0,
@@ -315,7 +317,8 @@ function tripStore(discoveryAddr: string, nodeId: string): Promise<MeshCacheStor
       extraConfig: {
         discovery_addr: discoveryAddr,
         local_hostname: LOOPBACK,
-        node_id: `doctor-${nodeId}`,
+        node_id: `doctor-${node}`,
+        cluster_secret: secret,
         global_segment_size: TRIP_POOL_BYTES,
         heartbeat_interval: 0.1,
         member_ttl: 2,
