@@ -7,7 +7,7 @@ import { ConfigError, RdmaError } from '../base/errors.js';
 import { type NativeAddon, type RailOptions, RDMA_STATS, type RdmaStatName } from '../native/addon/contract.js';
 import { selectRails } from '../native/devices/rail-selection.js';
 import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/devices/rdma-devices.js';
-import { rdmaSupport } from '../native/devices/rdma-support.js';
+import { PORT_ADVICE, rdmaSupport } from '../native/devices/rdma-support.js';
 import { type SecurityConfig, securedEnvironment } from '../net/credentials/secured-environment.js';
 import type { DataProtocol } from '../types.js';
 import type { Transport, TransportStats } from './contract/transport.js';
@@ -155,7 +155,7 @@ async function planRdma(config: TransportConfig, env: Environment, rdmaHost: Rdm
   const { addon, reason } = host.load();
   if (addon === null) return { addon: null, reason: `no RDMA: ${reason}` };
   if (selection?.rails) return { addon, rails: selection.rails };
-  return { addon: null, reason: `no RDMA: ${selection?.reason ?? ''}` };
+  return { addon: null, reason: `no RDMA: ${selection?.reason ?? ''}`, advice: PORT_ADVICE };
 }
 
 /** The configured devices in words, for a machine on which devices cannot be listed. */

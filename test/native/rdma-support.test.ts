@@ -26,10 +26,27 @@ test('RDMA support: the first step that fails, why, and what to do', (t) => {
     ['build', { load: () => ({ addon: fabric.addon({ hasRdma: false }), reason: '' }) }, /without RDMA/, /NO_RDMA/],
     ['libibverbs', hostWithProbe('libibverbs', 'cannot open shared object file'), /cannot open shared/, /libibverbs1/],
     ['librdmacm', hostWithProbe('librdmacm', 'cannot open shared object file'), /^librdmacm/, /librdmacm1/],
-    ['rdma_cm', hostWithProbe('rdma_cm', 'No such device'), /No such device/, /rdma_ucm/],
+    [
+      'rdma_cm',
+      hostWithProbe('rdma_cm', 'No such device: /dev/infiniband/rdma_cm is not there'),
+      /is not there/,
+      /rdma_ucm/,
+    ],
+    [
+      'rdma_cm',
+      hostWithProbe('rdma_cm', 'create: No such device'),
+      /fake0; its provider is missing/,
+      /ibverbs-providers/,
+    ],
     ['device', { ...hostWithProbe('rdma_cm', 'No such device'), devices: () => [] }, /no RDMA device/, /rdma link/],
     ['device', { devices: () => [] }, /this host has no RDMA device/, /rdma link/],
     ['permissions', { deviceFilesProblem: () => 'uverbs0 cannot be opened' }, /uverbs0/, /--device=\/dev\/infiniband/],
+    [
+      'permissions',
+      { ...hostWithProbe('rdma_cm', 'No such device'), deviceFilesProblem: () => 'uverbs0 cannot be opened' },
+      /^uverbs0/,
+      /--device=/,
+    ],
     ['port', { devices: () => [fakeDevice({ state: 'DOWN' })] }, /fake0 \(port 1 down/, /ip link set/],
     ['port', { devices: () => [fakeDevice({ gids: [] })] }, /without a GID/, /give it an address/],
     [

@@ -15,10 +15,10 @@ export const RDMA_STEPS = [
   'librdmacm',
   /** The kernel has a device. */
   'device',
-  /** The kernel has the connection manager, and this process may use it. */
-  'rdma_cm',
   /** This process may use a device. */
   'permissions',
+  /** The kernel has the connection manager, this process may use it, and the libraries know the device. */
+  'rdma_cm',
   /** A port is up and has an address. */
   'port',
   /** Enough memory may be locked. */
@@ -52,7 +52,7 @@ const LOCKED_MIN_BYTES = 2 ** 20;
  */
 export function rdmaSupport(options: { readonly bytes?: number; readonly host?: RdmaHost } = {}): RdmaSupport {
   const host = options.host ?? systemRdmaHost;
-  return softwareProblem(host) ?? deviceProblem(host) ?? memoryProblem(host, options.bytes ?? 0) ?? USABLE;
+  return softwareProblem(host) ?? portProblem(host) ?? memoryProblem(host, options.bytes ?? 0) ?? USABLE;
 }
 
 function softwareProblem(host: RdmaHost): RdmaSupport | undefined {
@@ -62,22 +62,32 @@ function softwareProblem(host: RdmaHost): RdmaSupport | undefined {
     return problem('build', 'the native addon was built without RDMA', 'build it without MESHCACHE_NO_RDMA');
   }
   const probe = addon.rdmaProbe();
-  if (probe.usable) return undefined;
   if (probe.step === 'libibverbs' || probe.step === 'librdmacm') {
     const packages =
       'install the RDMA libraries: libibverbs1, ibverbs-providers and librdmacm1 (Debian), or rdma-core (RHEL)';
     return problem(probe.step, `${probe.step} cannot be loaded: ${probe.reason}`, packages);
   }
-  // Without a device, the missing device is reported as the reason.
-  if (host.devices().length === 0) return noDevice();
-  return problem('rdma_cm', `the connection manager cannot be used: ${probe.reason}`, CM_ADVICE);
+  // The connection manager fails without a device or its files, too, which are the reason then.
+  return deviceProblem(host) ?? (probe.usable ? undefined : connectionProblem(host, probe.reason));
+}
+
+function connectionProblem(host: RdmaHost, reason: string): RdmaSupport {
+  if (!NO_PROVIDER.test(reason)) {
+    return problem('rdma_cm', `the connection manager cannot be used: ${reason}`, CM_ADVICE);
+  }
+  const names = host.devices().map(({ name }) => name);
+  const what = `libibverbs knows no device of this machine, which has ${names.join(', ')}; its provider is missing`;
+  return problem('rdma_cm', `${what}: ${reason}`, PROVIDER_ADVICE);
 }
 
 function deviceProblem(host: RdmaHost): RdmaSupport | undefined {
-  const devices = host.devices();
-  if (devices.length === 0) return noDevice();
+  if (host.devices().length === 0) return problem('device', 'this host has no RDMA device', DEVICE_ADVICE);
   const files = host.deviceFilesProblem();
-  if (files !== '') return problem('permissions', files, FILES_ADVICE);
+  return files === '' ? undefined : problem('permissions', files, FILES_ADVICE);
+}
+
+function portProblem(host: RdmaHost): RdmaSupport | undefined {
+  const devices = host.devices();
   const isUsable = devices.some(({ ports }) =>
     ports.some(({ state, gids, ipoibAddresses }) => {
       const addresses = gids.filter(({ type }) => type === 'RoCE v2').length + ipoibAddresses.length;
@@ -105,10 +115,6 @@ function problem(step: RdmaStep, reason: string, advice: string): RdmaSupport {
   return { usable: false, step, reason, advice };
 }
 
-function noDevice(): RdmaSupport {
-  return problem('device', 'this host has no RDMA device', DEVICE_ADVICE);
-}
-
 function addonAdvice(reason: string): string {
   if (reason === 'MESHCACHE_NATIVE=off') return 'unset MESHCACHE_NATIVE';
   return 'install the package again, or `npm run build:native` in a checkout';
@@ -116,7 +122,14 @@ function addonAdvice(reason: string): string {
 
 const DEVICE_ADVICE =
   'load the driver of the network card (`rdma link` lists devices), or, for tests, software RDMA: `rdma link add rxe0 type rxe netdev eth0`';
-const CM_ADVICE = 'load the kernel module rdma_ucm, and let this user open /dev/infiniband/rdma_cm';
+const CM_ADVICE =
+  'load the kernel module rdma_ucm, and let this user open /dev/infiniband/rdma_cm; for a container, pass it: --device=/dev/infiniband';
+/** What the connection manager says when its own file can be opened and the libraries have found no device. */
+const NO_PROVIDER = /: No such device$/;
+const PROVIDER_ADVICE =
+  'install the provider of the network card for libibverbs: ibverbs-providers (Debian), or rdma-core (RHEL); `ibv_devices` must list the device';
 const FILES_ADVICE =
   'load the kernel module ib_uverbs and let this user open the files; for a container, pass the devices: --device=/dev/infiniband, or a device plugin';
-const PORT_ADVICE = 'bring the network interface up (`ip link set ... up`) and give it an address; check the cable';
+/** Advice for a port that cannot be used. */
+export const PORT_ADVICE =
+  'bring the network interface up (`ip link set ... up`) and give it an address; check the cable';
