@@ -43,6 +43,7 @@ interface BenchCommandOptions {
   readonly hostile?: readonly string[];
   readonly burn?: number;
   readonly failures: boolean;
+  readonly device?: string;
   readonly engine?: string;
   readonly environment?: string;
   readonly model?: string;
@@ -77,6 +78,7 @@ export function benchCommand(context: CommandContext): Command {
       wholeNumber(0, 256),
     )
     .option('--failures', 'with `peers`: what happens when something fails, instead of speeds', false)
+    .option('--device <name>', 'with `rdma`: the device (default: the first that can be used)')
     .addOption(new Option('--engine <name>', 'with `engine`: the engine').choices(ENGINES))
     .option('--environment <folder>', 'with `engine`: virtual environment that has the engine')
     .option('--model <folder>', 'with `engine`: folder of the model')
@@ -125,6 +127,7 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
       ...(options.flood === undefined ? {} : { floodPerS: options.flood }),
       ...(options.burn === undefined ? {} : { burn: options.burn }),
       failures: options.failures,
+      ...(options.device === undefined ? {} : { device: options.device }),
       ...(options.hostile === undefined ? {} : { hostile: options.hostile }),
       progress: (text) => progress.update(text),
     });

@@ -108,7 +108,7 @@ class RdmaBench {
   readonly #perftest: string | undefined;
 
   static async start(options: BenchOptions): Promise<RdmaBench> {
-    const engine = new TransferEngine({});
+    const engine = new TransferEngine({ deviceName: options.device });
     const host = hostOf(engine);
     const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
     const poolBytes = Math.ceil(workBytes * POOL_SLACK);

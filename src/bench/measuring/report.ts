@@ -52,6 +52,8 @@ export interface BenchOptions {
   readonly burn?: number;
   /** Whether `peers` compares what happens when something fails instead of speeds. */
   readonly failures?: boolean;
+  /** RDMA device, for the benchmark `rdma`. Default: the first one that can be used. */
+  readonly device?: string;
   /** Reports what the benchmark is doing. */
   progress(text: string): void;
 }
