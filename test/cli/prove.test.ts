@@ -4,11 +4,10 @@ import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import type { Proof } from '../../src/cli/prove/proof.js';
-import type { ProveResult } from '../../src/cli/prove/prove-report.js';
 import { PYTHON_FOLDER } from '../../src/processes/python-engine.js';
 import { encodeHello } from '../../src/rpc/frame.js';
-import { type CliSurroundings, runCli, until } from '../_support/cli/run-cli.js';
+import { names, proven } from '../_support/cli/proven.js';
+import { until } from '../_support/cli/run-cli.js';
 import { membersAt, startNode } from '../_support/cli/source-nodes.js';
 import { makeReadOnly, mounted, mountsMissing, temporaryFolder } from '../_support/disk/mounts.js';
 import { DatedCluster } from '../_support/node/dated-nodes.js';
@@ -16,7 +15,6 @@ import { OtherDate, otherDateMissing } from '../_support/node/other-date.js';
 import { freePort } from '../_support/support.js';
 import { unless } from '../_support/unless.js';
 
-const TIMEOUT_MS = 240_000;
 const PIECE_MIN_BYTES = 32 * 2 ** 10;
 const hasPython = spawnSync('python3', ['-c', 'import sys; sys.exit(sys.version_info < (3, 10))']).status === 0;
 const withPython = unless(hasPython ? '' : 'no python3 of 3.10 or newer', test.serial);
@@ -32,28 +30,6 @@ Socket.prototype.write = function (bytes, ...rest) {
   return write.call(this, sent, ...rest);
 };
 `;
-
-interface Proven {
-  readonly status: number | null;
-  readonly result: ProveResult;
-}
-
-async function proven(t: ExecutionContext, args: readonly string[], surroundings?: CliSurroundings): Promise<Proven> {
-  t.timeout(TIMEOUT_MS);
-  const { status, stdout, stderr } = await runCli(['prove', '--quick', '--json', ...args], surroundings);
-  t.not(stdout, '', stderr);
-  return { status, result: JSON.parse(stdout) as ProveResult };
-}
-
-/** The fault is named by a failed check, and the command says so. */
-function names(t: ExecutionContext, { status, result }: Proven, check: RegExp, detail: RegExp): Proof | undefined {
-  const wrong = result.checks.filter(({ outcome }) => outcome === 'failed');
-  const found = wrong.find((each) => check.test(each.check) && detail.test(each.detail));
-  t.truthy(found, JSON.stringify(result.checks, undefined, 1));
-  t.is(status, 1);
-  t.is(result.verdict, 'failed');
-  return found;
-}
 
 async function listening(t: ExecutionContext, server: Server): Promise<number> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -47,6 +47,8 @@ export interface AgentStarted {
   readonly isMeta: boolean;
   /** Transport of this node's reads: `rdma` or `tcp`. */
   readonly protocol: string;
+  /** `as configured`, or why the node does not use the transport that it was configured for. */
+  readonly transportReason: string;
 }
 
 export interface AgentStatus {

@@ -93,9 +93,9 @@ class Agent {
       if (this.#atMs === undefined) tell();
       else this.#untoldReads.push({ atMs: this.#atMs, tell });
     });
-    const { nodeId, isMeta, transport } = store.runtime;
+    const { nodeId, isMeta, transport, transportReason } = store.runtime;
     const { protocol } = transport;
-    return { nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint, isMeta, protocol };
+    return { nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint, isMeta, protocol, transportReason };
   }
 
   async #tellReads(untilMs: number): Promise<void> {

@@ -150,6 +150,7 @@ export class ClusterAgent {
   #metricsEndpoint = '';
   #isMeta = false;
   #protocol = '';
+  #transportReason = '';
   #stderrTail = '';
   #death: CommandFailure | undefined;
   #isKept = false;
@@ -191,11 +192,17 @@ export class ClusterAgent {
     return this.#protocol;
   }
 
+  /** Why the node does not use the transport that it was configured for; `as configured` if it does. */
+  get transportReason(): string {
+    return this.#transportReason;
+  }
+
   async start(setup: AgentSetup): Promise<AgentStarted> {
     const started = (await this.#call({ kind: 'start', setup })) as AgentStarted;
     this.#metricsEndpoint = started.metricsEndpoint;
     this.#isMeta = started.isMeta;
     this.#protocol = started.protocol;
+    this.#transportReason = started.transportReason;
     return started;
   }
 

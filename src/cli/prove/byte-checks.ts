@@ -51,7 +51,7 @@ function rdmaPaths({ mapping }: Configuration): Path[] {
 }
 
 /** Names of the configured devices; without them, those of this machine with an active port. */
-function wantedDevices(mapping: Configuration['mapping']): string[] {
+export function wantedDevices(mapping: Configuration['mapping']): string[] {
   const given = names().parse(mapping.device_names ?? mapping.device_name) as string[] | undefined;
   if (given !== undefined) return given;
   const devices = systemRdmaHost.devices();
@@ -79,7 +79,7 @@ async function pagesOver(
     const other = cluster.agents.find((agent) => agent.protocol !== protocol);
     if (other !== undefined) {
       const advice = 'see the checks of this machine above: name, port and address of the device';
-      return failed(`a node uses ${other.protocol} instead of ${protocol}`, advice);
+      return failed(`a node uses ${other.protocol} instead of ${protocol}: ${other.transportReason}`, advice);
     }
     const { trip, isComplete } = await provenTrips(cluster, roundPages(pageBytes, quick));
     if (!isComplete) return failedTrip(trip, pageBytes);

@@ -97,7 +97,7 @@ export async function loseAndRegain(cluster: Cluster, victim: ClusterAgent, loss
       figures,
     );
   }
-  const detail = `no wrong byte; a node that asked for ${PAGES} lost pages had its answer after ${figures.answered_ms} ms, and the node that was away took part again after ${figures.back_ms} ms`;
+  const detail = `over ${first.protocol.toUpperCase()}: no wrong byte; a node that asked for ${PAGES} lost pages had its answer after ${figures.answered_ms} ms, and the node that was away took part again after ${figures.back_ms} ms`;
   return passed(detail, figures);
 }
 

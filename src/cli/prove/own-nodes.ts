@@ -10,6 +10,8 @@ const POOL_BYTES = 256 * 2 ** 20;
 const ROUND_MAX_BYTES = 96 * 2 ** 20;
 const ROUND_MAX_PAGES = 2_000;
 const QUICK_DIVISOR = 10;
+/** Keys of the configuration that say how pages travel. */
+const TRANSPORT_KEYS = ['protocol', 'device_name', 'device_names', 'ib_port', 'gid_index'] as const;
 /** A heartbeat that notices a lost node in seconds. */
 const QUICK_TIMES = { heartbeat_interval: 0.2, member_ttl: 3 };
 /** Rounds with fresh pages until one is complete: a machine that stalls for a second makes misses, which are allowed. */
@@ -36,6 +38,11 @@ export async function withNodes<T>(options: OwnNodes, use: (cluster: Cluster) =>
   } finally {
     await cluster.close();
   }
+}
+
+/** The settings of the user's node that say how pages travel. */
+export function transportSettings(mapping: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(TRANSPORT_KEYS.flatMap((key) => (key in mapping ? [[key, mapping[key]]] : [])));
 }
 
 /** Pages of one round of a check with pages of this size. */

@@ -157,6 +157,11 @@ export class NodeRuntime {
     return this.#running().chosen.transport;
   }
 
+  /** @internal `as configured`, or why the node does not use the transport that it was configured for. */
+  get transportReason(): string {
+    return this.#running().chosen.reason;
+  }
+
   /** @internal Distances of other nodes from this one; undefined if this node has no zone. */
   distances(): Distances {
     return this.#running().directory.distances();
