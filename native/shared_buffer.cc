@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <memory>
 #include <new>
+#include <typeinfo>
 
 namespace meshcache {
 namespace {
@@ -23,10 +25,52 @@ struct OwnedStore {
   ~OwnedStore() {}  // not trivial: this decides how it is returned
 };
 
+using EndStore = void (*)(void* store);
+
+// What a std::shared_ptr counts owners in, with the layout and the virtual functions of libstdc++, which Node.js is built with.
+// std::shared_ptr itself has another layout here if the compiler has another library: V8 would never release the memory.
+class StoreOwner {
+ public:
+  StoreOwner(void* store, EndStore end) : store_(store), end_(end) {}
+  virtual ~StoreOwner() = default;
+
+  void release() {
+    if (--owners_ > 0) return;
+    end_store();
+    if (--observers_ == 0) end_self();
+  }
+
+ private:
+  virtual void end_store() {
+    end_(store_);
+    ::operator delete(store_);
+  }
+  virtual void end_self() { delete this; }
+  virtual void* deleter(const std::type_info&) { return nullptr; }
+
+  std::atomic<int> owners_{1};
+  std::atomic<int> observers_{1};
+  void* store_;
+  EndStore end_;
+};
+static_assert(sizeof(std::atomic<int>) == sizeof(int) && std::atomic<int>::is_always_lock_free);
+
+// std::shared_ptr<v8::BackingStore> of libstdc++. A function that takes it gets its address, and may leave it empty.
+struct SharedStore {
+  void* store;
+  StoreOwner* owner;
+
+  SharedStore(void* shared, EndStore end) : store(shared), owner(new StoreOwner(shared, end)) {}
+  SharedStore(const SharedStore&) = delete;
+  SharedStore& operator=(const SharedStore&) = delete;
+  ~SharedStore() {
+    if (owner != nullptr) owner->release();
+  }
+};
+
 using CurrentIsolate = void* (*)();
 using NewStore = OwnedStore (*)(void* data, size_t length, void (*deleter)(void*, size_t, void*), void* hint);
-using NewBuffer = napi_value (*)(void* isolate, std::shared_ptr<void> store);
-using EndStore = void (*)(void* store);
+using NewBuffer = napi_value (*)(void* isolate, SharedStore store);
 
 template <typename Function>
 void find(Function& function, const char* symbol) {
@@ -78,11 +122,7 @@ struct Release {
 napi_value create_by_v8(void* data, size_t length, ReleaseMemory release, void* hint) {
   const Functions& v8 = functions();
   const OwnedStore owned = v8.new_store(data, length, Release::run, new Release{release, data, hint});
-  const auto end = [end_store = v8.end_store](void* store) {
-    end_store(store);
-    ::operator delete(store);
-  };
-  return v8.new_buffer(v8.current_isolate(), std::shared_ptr<void>(owned.store, end));
+  return v8.new_buffer(v8.current_isolate(), SharedStore(owned.store, v8.end_store));
 }
 
 }  // namespace
