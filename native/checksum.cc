@@ -96,7 +96,9 @@ const std::vector<ChecksumPath>& checksum_paths() {
   // Never destroyed: threads may take checksums until the very end of the process.
   static const auto& paths = *[] {
     auto* all = new std::vector<ChecksumPath>;
+#if defined(__x86_64__) || defined(__aarch64__)
     add_processor_paths(*all);
+#endif
     all->push_back({"tables", table_sum, table_copy});
     return all;
   }();
