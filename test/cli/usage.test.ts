@@ -82,7 +82,12 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['bench', 'cluster', '--nodes', '5,1'], /--nodes/, /2 to 250/],
   [['bench', 'ring', '--rounds', '0'], /--rounds/, /'0'/],
   [['completions', 'tcsh'], /'tcsh'/, /bash, zsh, fish/],
-  [['prove', '--only', 'everything'], /--only/, /'everything'/, /machine, cluster, bytes, speed, failures, engine/],
+  [
+    ['prove', '--only', 'everything'],
+    /--only/,
+    /'everything'/,
+    /machine, rdma, cluster, bytes, speed, failures, engine/,
+  ],
   [['doctor', '--disk-size', '1gb'], /--disk-size is given without --disk-path/],
   [['doctor', '--discovery-addr', 'x'], /--discovery-addr/, /'x'/, /host:port/],
 ];

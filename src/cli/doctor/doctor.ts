@@ -63,11 +63,28 @@ interface DoctorOptions {
   readonly configuration: Configuration;
   /** Called with the subject of each check before it begins. */
   readonly onCheck?: (subject: string) => void;
+  /** Whether to leave out what does not concern RDMA. */
+  readonly isRdmaOnly?: boolean;
 }
 
+/** Checks that say whether a node would use RDMA. */
+const RDMA_SUBJECTS: readonly string[] = [
+  'native addon',
+  'RDMA',
+  'RDMA trip',
+  'locked memory',
+  'configuration',
+  'transport',
+];
+
 /** Checks this machine from a node's point of view. A check that throws becomes a problem. */
-export async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
-  const checks: readonly (readonly [string, Check])[] = [...machineChecks(configuration), ...nodeChecks(configuration)];
+export async function examine({
+  configuration,
+  onCheck = () => {},
+  isRdmaOnly = false,
+}: DoctorOptions): Promise<Finding[]> {
+  const all: readonly (readonly [string, Check])[] = [...machineChecks(configuration), ...nodeChecks(configuration)];
+  const checks = isRdmaOnly ? all.filter(([subject]) => RDMA_SUBJECTS.includes(subject)) : all;
   const findings: Finding[] = [];
   for (const [subject, check] of checks) {
     onCheck(subject);

@@ -29,8 +29,8 @@ interface ProveOptions extends ConfigurationOptions {
   readonly json: boolean;
 }
 
-/** The parts of a proof, in the order in which they run. */
-const PARTS = ['machine', 'cluster', 'bytes', 'speed', 'failures', 'engine'] as const;
+/** The parts of a proof, in the order in which they run; `rdma` is the share of `machine` that concerns RDMA. */
+const PARTS = ['machine', 'rdma', 'cluster', 'bytes', 'speed', 'failures', 'engine'] as const;
 type Part = (typeof PARTS)[number];
 
 const TONES: Readonly<Record<Outcome, Tone>> = { passed: 'good', failed: 'bad', 'not run': 'faint' };
@@ -56,8 +56,8 @@ Examples:
   meshcache prove -o protocol=rdma -o device_name=mlx5_0 --json
   meshcache prove --discovery-addr 10.0.0.1:31990 --only cluster
 
-It makes the checks of \`meshcache doctor\` with these options, and starts nodes of its own on this machine: pages of three
-sizes over TCP and over each RDMA device, reads over RDMA beside ib_read_bw,
+It makes the checks of \`meshcache doctor\` with these options (\`rdma\`: only those that concern RDMA), and starts nodes of its
+own on this machine: pages of three sizes over TCP and over each RDMA device, reads over RDMA beside ib_read_bw,
 a node that is killed, a node that is frozen, a cable that is cut, engines in Python. It takes some minutes, 2 GiB of memory,
 and most of two processors. With --discovery-addr two further nodes join that cluster for a moment, set pages in a namespace
 of their own, and read them.
@@ -85,9 +85,11 @@ async function proveInstallation(
   const startMs = clock.nowMs();
   try {
     const onCheck = (subject: string): void => progress.update(`checking: ${subject}`);
-    const checks = only.includes('machine') ? await machineProofs(configuration, onCheck) : [];
+    const isRdmaOnly = !only.includes('machine');
+    const isExamined = only.includes('machine') || only.includes('rdma');
+    const checks = isExamined ? await machineProofs({ configuration, onCheck, isRdmaOnly }) : [];
     const steps = stepsFor(configuration, quick, context);
-    for (const step of PARTS.flatMap((each) => (only.includes(each) && each !== 'machine' ? steps[each] : []))) {
+    for (const step of PARTS.flatMap((each) => (only.includes(each) ? steps[each] : []))) {
       onCheck(`${step.area}: ${step.check}`);
       checks.push(await prove(step, context));
     }
@@ -104,9 +106,11 @@ function stepsFor(
   configuration: Configuration,
   quick: boolean,
   { clock, signal }: CommandContext,
-): Record<Exclude<Part, 'machine'>, Step[]> {
+): Record<Part, Step[]> {
   const failures = { clock, signal, config: transportSettings(configuration.mapping) };
   return {
+    machine: [],
+    rdma: [],
     cluster: clusterSteps(configuration, signal),
     bytes: byteSteps(configuration, { signal, quick }),
     speed: speedSteps(configuration, quick),
@@ -122,16 +126,19 @@ function part(text: string): Part {
 }
 
 /** The findings of `meshcache doctor`. */
-async function machineProofs(configuration: Configuration, onCheck: (subject: string) => void): Promise<Proof[]> {
-  const findings = await examine({ configuration, onCheck });
-  return findings.map(({ subject, state, detail, advice }) => ({
-    area: 'This machine',
-    check: subject,
-    outcome: subject === ASKED_SUBJECT && state === 'warning' ? 'failed' : OUTCOMES[state],
-    detail: state === 'warning' ? `warning: ${detail}` : detail,
-    ...(advice === undefined ? {} : { advice }),
-    seconds: 0,
-  }));
+async function machineProofs(options: Parameters<typeof examine>[0]): Promise<Proof[]> {
+  const findings = await examine(options);
+  return findings.map(({ subject, state, detail, advice }) => {
+    const outcome = subject === ASKED_SUBJECT && state === 'warning' ? 'failed' : OUTCOMES[state];
+    return {
+      area: 'This machine',
+      check: subject,
+      outcome,
+      detail: outcome === 'passed' && state === 'warning' ? `warning: ${detail}` : detail,
+      ...(advice === undefined ? {} : { advice }),
+      seconds: 0,
+    };
+  });
 }
 
 /** A node with another transport than the one that is asked for runs, which is enough for `doctor` but no acceptance. */
