@@ -1,5 +1,4 @@
-import { access, constants, writeFile } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { open, rm, stat, writeFile } from 'node:fs/promises';
 import type { Clock } from '../base/environment/clock.js';
 import type { Progress } from './progress.js';
 import type { Paint, Screen } from './terminal.js';
@@ -75,13 +74,30 @@ export function wrongUsage(message: string): CommandFailure {
 
 /** Checks that the file can be written before the work begins, so that a wrong name does not cost the result. */
 export async function checkWritable(file: string): Promise<void> {
-  await access(dirname(file), constants.W_OK).catch((cause: Error) => {
-    throw new CommandFailure(`cannot write the report ${file}: ${cause.message}`, undefined, { cause });
-  });
+  try {
+    await (await open(file, 'ax')).close();
+    await rm(file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw unwritable(file, error as Error);
+    await checkExisting(file);
+  }
+}
+
+/** Opens the file as `writePage` will, but changes nothing. A pipe is not opened: its reader would see an end. */
+async function checkExisting(file: string): Promise<void> {
+  try {
+    if (!(await stat(file)).isFIFO()) await (await open(file, 'a')).close();
+  } catch (error) {
+    throw unwritable(file, error as Error);
+  }
 }
 
 export async function writePage(file: string, page: string): Promise<void> {
-  await writeFile(file, page).catch((cause: Error) => {
-    throw new CommandFailure(`cannot write the report ${file}: ${cause.message}`, undefined, { cause });
+  await writeFile(file, page).catch((error: Error) => {
+    throw unwritable(file, error);
   });
+}
+
+function unwritable(file: string, cause: Error): CommandFailure {
+  return new CommandFailure(`cannot write the report ${JSON.stringify(file)}: ${cause.message}`, undefined, { cause });
 }

@@ -1,6 +1,6 @@
 // One command that accepts an installation must name what is wrong with it: ten faults are planted by real means.
 import { spawnSync } from 'node:child_process';
-import { cpSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -48,6 +48,33 @@ test.serial('prove: a machine where all is right passes, and the report has ever
   for (const { check } of result.checks) t.true(page.includes(check), check);
   t.true(page.includes(process.version));
   t.notRegex(page, /<script|https?:\/\//);
+});
+
+test.serial('prove: what would cost the result is refused before anything runs', async (t) => {
+  const folder = temporaryFolder(t);
+  const file = join(folder, 'report.html');
+  for (const [args, status, message] of [
+    [['--html', folder], 1, /^error: cannot write the report ".*": EISDIR/],
+    [['--html', ''], 1, /^error: cannot write the report "": ENOENT/],
+    [['--html', '/proc/report.html'], 1, /^error: cannot write the report ".*": E/],
+    [['--only', 'bytes', '--html', file, '-o', 'dscp=99'], 2, /^error: configuration key "dscp": got "99"/],
+    [['--only', 'bytes,failures', '-o', 'vnode=3'], 2, /^error: unknown configuration key "vnode"/],
+  ] as const) {
+    const run = await runCli(['prove', ...args]);
+    t.regex(run.stderr, message);
+    t.is(run.status, status);
+    t.is(run.stdout, '');
+  }
+  t.deepEqual(readdirSync(folder), []);
+});
+
+test.serial('prove: an installation of which nothing was checked is not accepted', async (t) => {
+  const html = join(temporaryFolder(t), 'report.html');
+  writeFileSync(html, 'the report before');
+  const { status, result } = await proven(t, ['--only', 'cluster', '--html', html]);
+  t.is(status, 1);
+  t.like(result, { verdict: 'not run', passed: 0, failed: 0, not_run: 1 });
+  t.regex(readFileSync(html, 'utf8'), /<h1>meshcache prove: nothing has run<\/h1>/);
 });
 
 test.serial('prove: a byte that changes on the way is named, and never delivered', async (t) => {

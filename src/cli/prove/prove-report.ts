@@ -10,7 +10,8 @@ import type { Outcome, Proof } from './proof.js';
 
 /** What `--json` prints. */
 export interface ProveResult {
-  readonly verdict: 'passed' | 'failed';
+  /** `not run`: no check could run, so that nothing is known about the installation. */
+  readonly verdict: Outcome;
   readonly passed: number;
   readonly failed: number;
   readonly not_run: number;
@@ -19,16 +20,22 @@ export interface ProveResult {
   readonly checks: readonly Proof[];
 }
 
+export const VERDICTS: Readonly<Record<ProveResult['verdict'], string>> = {
+  passed: 'everything that ran was right',
+  failed: 'something is wrong',
+  'not run': 'nothing has run',
+};
+
 export function proveResult(
   checks: readonly Proof[],
   { seconds, installation }: Pick<ProveResult, 'seconds' | 'installation'>,
 ): ProveResult {
   const count = (wanted: Outcome): number => checks.filter(({ outcome }) => outcome === wanted).length;
-  const wrong = count('failed');
+  const [passed, failed] = [count('passed'), count('failed')];
   return {
-    verdict: wrong === 0 ? 'passed' : 'failed',
-    passed: count('passed'),
-    failed: wrong,
+    verdict: failed > 0 ? 'failed' : passed > 0 ? 'passed' : 'not run',
+    passed,
+    failed,
     not_run: count('not run'),
     seconds,
     installation,
@@ -67,10 +74,10 @@ export function installationOf(python: PythonVersions | undefined, atMs: number)
 
 /** The report that `--html` writes. */
 export function proveReport(result: ProveResult): Report {
-  const { passed, failed, not_run, seconds, installation, checks } = result;
+  const { verdict, passed, failed, not_run, seconds, installation, checks } = result;
   const areas = [...new Set(checks.map(({ area }) => area))];
   return {
-    title: `meshcache prove: ${failed === 0 ? 'everything that ran was right' : `${failed} ${failed === 1 ? 'check has' : 'checks have'} failed`}`,
+    title: `meshcache prove: ${failed === 0 ? VERDICTS[verdict] : `${failed} ${failed === 1 ? 'check has' : 'checks have'} failed`}`,
     summary:
       'Each check ran on the machine whose versions and hardware are at the end. A check that did not run says what it lacks.',
     highlights: [

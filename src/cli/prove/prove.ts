@@ -1,8 +1,16 @@
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { type CommandContext, checkWritable, EXIT_FAILURE, printResult, writePage } from '../../command/context.js';
+import {
+  type CommandContext,
+  checkWritable,
+  EXIT_FAILURE,
+  printResult,
+  writePage,
+  wrongUsage,
+} from '../../command/context.js';
 import { jsonOption, listOf } from '../../command/options.js';
 import type { Paint, Tone } from '../../command/terminal.js';
 import { reportPage } from '../../sim/report/page.js';
+import { checkConfiguration } from '../doctor/configuration.js';
 import { examine } from '../doctor/doctor.js';
 import type { Finding } from '../doctor/finding.js';
 import {
@@ -19,7 +27,7 @@ import { engineSteps, pythonVersions } from './engine-checks.js';
 import { failureSteps } from './failure-checks.js';
 import { transportSettings } from './own-nodes.js';
 import { type Outcome, type Proof, prove, type Step } from './proof.js';
-import { installationOf, type ProveResult, proveReport, proveResult } from './prove-report.js';
+import { installationOf, type ProveResult, proveReport, proveResult, VERDICTS } from './prove-report.js';
 import { speedSteps } from './speed-checks.js';
 
 interface ProveOptions extends ConfigurationOptions {
@@ -63,16 +71,25 @@ and most of two processors. With --discovery-addr two further nodes join that cl
 of their own, and read them.
 ${CONFIGURATION_HELP}
 
-Each check has passed, has failed, or has not run, with the reason and what to do. Ends with status 1 when one has failed.`,
+Each check has passed, has failed, or has not run, with the reason and what to do. Ends with status 1 when one has failed,
+and when none has run.`,
     )
     .action(async (options: ProveOptions) => {
       if (options.html !== undefined) await checkWritable(options.html);
-      const result = await proveInstallation(await readConfiguration(options), options, context);
+      const configuration = await readConfiguration(options);
+      if (!options.only.includes('machine')) refuseWrongSettings(configuration);
+      const result = await proveInstallation(configuration, options, context);
       if (options.html !== undefined) await writePage(options.html, reportPage(proveReport(result)));
       printResult(context, result, { json: options.json, asText: (shown) => formatResult(shown, context.paint) });
       if (options.html !== undefined) context.tell(`report: ${options.html}`);
-      if (result.failed > 0) context.setExitStatus(EXIT_FAILURE);
+      if (result.verdict !== 'passed') context.setExitStatus(EXIT_FAILURE);
     });
+}
+
+/** Without the part `machine`, no check would name a setting with which no node starts. */
+function refuseWrongSettings(configuration: Configuration): void {
+  const wrong = checkConfiguration(configuration).findings.find(({ state }) => state === 'problem');
+  if (wrong !== undefined) throw wrongUsage(wrong.detail);
 }
 
 async function proveInstallation(
@@ -151,14 +168,14 @@ const OUTCOMES: Readonly<Record<Finding['state'], Outcome>> = {
   'n/a': 'not run',
 };
 
-function formatResult({ checks, passed, failed, not_run, seconds }: ProveResult, paint: Paint): string {
+function formatResult(result: ProveResult, paint: Paint): string {
+  const { checks, verdict, passed, failed, not_run, seconds } = result;
   const width = Math.max(...checks.map(({ check }) => check.length));
   const lines = checks.flatMap(({ area, check, outcome, detail, advice }, i) => {
     const heading = area === checks[i - 1]?.area ? [] : [...(i === 0 ? [] : ['']), area];
     const line = `  ${paint(TONES[outcome], outcome.padEnd(7))}  ${check.padEnd(width)}  ${detail}`;
     return [...heading, line, ...(advice === undefined ? [] : [`${' '.repeat(width + 13)}-> ${advice}`])];
   });
-  const verdict = failed === 0 ? 'everything that ran was right' : 'something is wrong';
-  const summary = `${verdict}: ${passed} passed, ${failed} failed, ${not_run} not run, in ${Math.round(seconds)} s`;
-  return [...lines, '', paint(failed === 0 ? 'good' : 'bad', summary)].join('\n');
+  const summary = `${VERDICTS[verdict]}: ${passed} passed, ${failed} failed, ${not_run} not run, in ${Math.round(seconds)} s`;
+  return [...lines, '', paint(TONES[verdict], summary)].join('\n');
 }
