@@ -110,6 +110,9 @@ withHelm('deploy, chart: the settings that it makes are those that `config` refu
   t.deepEqual(made.sort(), [...chartKey.enum].sort());
 });
 
+const SGLANG = { name: 'a', kind: 'sglang', image: 'i', model: 'm', pool: { size: '1gb' } };
+const ENGINE_STORAGE = { storage: { enabled: true }, engines: [{ ...SGLANG, name: 'storage' }] };
+
 for (const [title, values, expected] of [
   ['a value that there is not', { inferense: {} }, /inferense/],
   ['a setting that there is not', { config: { vnodess: 3 } }, /vnodess/],
@@ -120,6 +123,12 @@ for (const [title, values, expected] of [
   ['huge pages without a folder', { inference: { pool: { keep: 'process', hugepages: true } } }, /hugepages/],
   ['a port of Services', { ports: { control: 31_990 } }, /control/],
   ['a label that no pod gets', { zone: { from: 'pod', label: 'rack' } }, /zone/],
+  ['a value that is taken away', { inference: null }, /inference/],
+  ['a part of the nodes that is taken away', { inference: { disk: null } }, /disk/],
+  ['processors that are no amount', { storage: { cpu: 'many' } }, /cpu/],
+  ['two ports that are one', { ports: { tcp: 18_500 } }, /ports: each must be another one/],
+  ['two engines of one name', { engines: [SGLANG, SGLANG] }, /engines: each name must be another one.*a, a/],
+  ['an engine with the name of the storage nodes', ENGINE_STORAGE, /engines: each name .*storage, storage/],
   ['an engine without a pool', { engines: [{ name: 'a', kind: 'sglang', image: 'i', model: 'm' }] }, /pool/],
 ] as const satisfies [string, Values, RegExp][]) {
   withHelm(`deploy, chart: it refuses ${title}`, (t) => {

@@ -20,6 +20,18 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{/* Ends with an error for values that the schema cannot compare with each other. */}}
+{{- define "meshcache.check" -}}
+{{- $ports := values .Values.ports }}
+{{- if ne (len (uniq $ports)) (len $ports) }}{{ fail "ports: each must be another one, because the nodes of a machine share its network" }}{{ end }}
+{{- $names := list }}
+{{- if .Values.storage.enabled }}{{ $names = list "storage" }}{{ end }}
+{{- range .Values.engines }}{{ $names = append $names .name }}{{ end }}
+{{- if ne (len (uniq $names)) (len $names) }}
+{{- fail (printf "engines: each name must be another one, and not storage beside storage nodes; they are %s" (join ", " $names)) }}
+{{- end }}
+{{- end }}
+
 {{/* MiB of a size such as 32gb, rounded up. The schema allows whole numbers of mb, gb and tb only. */}}
 {{- define "meshcache.mib" -}}
 {{- $count := regexFind "^[0-9]+" . | int64 }}
