@@ -7,7 +7,7 @@ import test, { type ExecutionContext } from 'ava';
 import { PYTHON_FOLDER } from '../../src/processes/python-engine.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { names, proven } from '../_support/cli/proven.js';
-import { until } from '../_support/cli/run-cli.js';
+import { runCli, until } from '../_support/cli/run-cli.js';
 import { membersAt, startNode } from '../_support/cli/source-nodes.js';
 import { makeReadOnly, mounted, mountsMissing, temporaryFolder } from '../_support/disk/mounts.js';
 import { DatedCluster } from '../_support/node/dated-nodes.js';
