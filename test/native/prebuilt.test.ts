@@ -10,6 +10,25 @@ import { unless } from '../_support/unless.js';
 const run = promisify(execFile);
 const PLATFORMS = ['linux-x64-glibc', 'linux-x64-musl', 'linux-arm64-glibc', 'linux-arm64-musl'];
 const OWN = `linux-${process.arch}-glibc`;
+const AVA = 'node_modules/ava/entrypoints/cli.mjs';
+/** Tests of all that the addon does but RDMA. */
+const TESTS = [
+  ...['native-checksum', 'native-copy', 'native-descriptor-listener', 'native-loader', 'native-memory'],
+  ...['memory-frame-tags', 'memory-mapped-region', 'system-files'],
+];
+const TESTS_TIMEOUT_MS = 600_000;
+/** Parts of the titles of tests that qemu-user cannot pass, and why. */
+const NOT_EMULATED: Readonly<Record<string, string>> = {
+  'leaves no descriptor':
+    'it gives the kernel twice the room for descriptors, and does not close those that do not fit',
+  'another library': 'the compiler is that of this machine',
+  'views of a terabyte': 'it has no address space for them',
+  'a large one goes back on another thread': 'it is about time',
+  'pre-faulting provides all of it': 'it ignores madvise',
+  'what cannot be had': 'it ignores madvise',
+  'no regular file': 'the deadline of a call ends before a thread has started',
+};
+
 /** Prints whether the loader has an addon with RDMA. */
 const PROGRAM = `import { HAS_RDMA } from 'meshcache/native'; console.log(HAS_RDMA);`;
 
@@ -72,14 +91,32 @@ withAddon(
   },
 );
 
+/** A folder like this project's, with the tests as they are built, and the addon of a package in the place of its own. */
+function checkout(t: ExecutionContext, packaged: string): string {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-platform-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  for (const path of ['package.json', 'ava.config.js', 'test/exits.mjs', 'build/test', 'build/wasm'])
+    cpSync(path, join(folder, path), { recursive: true });
+  cpSync(packaged, join(folder, 'build/native'), { recursive: true });
+  symlinkSync(resolve('node_modules'), join(folder, 'node_modules'));
+  return folder;
+}
+
+/** A program that runs Node for that platform, here perhaps under an emulator; the environment may name another. */
+function nodeFor(platform: string): string | undefined {
+  const named = process.env[`MESHCACHE_NODE_${platform.toUpperCase().replaceAll('-', '_')}`];
+  if (named !== undefined || platform === OWN) return named ?? process.execPath;
+  const brought = resolve('build/platforms', platform, 'node');
+  return existsSync(brought) ? brought : undefined;
+}
+
 for (const platform of PLATFORMS) {
   const folder = resolve('build/prebuilt', platform);
-  // A program that runs Node for that platform, here perhaps under an emulator.
-  const program = process.env[`MESHCACHE_NODE_${platform.toUpperCase().replaceAll('-', '_')}`];
+  const program = nodeFor(platform);
   const missing = !existsSync(folder)
     ? 'not built: npm run build:prebuilt'
     : program === undefined
-      ? 'no Node for it'
+      ? 'no Node for it: test/native/platforms.sh'
       : '';
   unless(missing)(`prebuilt addon: that for ${platform} is loaded there, and computes a known checksum`, async (t) => {
     t.timeout(120_000);
@@ -88,5 +125,14 @@ for (const platform of PLATFORMS) {
     t.is(loaded.stdout, 'true\n');
     const vector = await run(program as string, ['-e', VECTOR, join(folder, 'meshcache.node')], { cwd });
     t.is(vector.stdout, `${platform.split('-')[1]} cbf43926\n`);
+  });
+  unless(missing)(`prebuilt addon: that for ${platform} passes the tests of the addon there`, async (t) => {
+    t.timeout(TESTS_TIMEOUT_MS);
+    const isEmulated = !platform.includes(process.arch);
+    const left = isEmulated ? Object.keys(NOT_EMULATED).map((title) => `--match=!*${title}*`) : [];
+    const args = [AVA, ...left, ...TESTS.map((name) => `build/test/${name}.test.js`)];
+    const env = { ...process.env, MESHCACHE_TEST_ADDON: 'required' };
+    const { stdout } = await run(program as string, args, { cwd: checkout(t, folder), env });
+    t.regex(stdout, /^ +\d+ tests passed$/m);
   });
 }
