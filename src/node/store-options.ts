@@ -7,8 +7,17 @@ import { CONFIG_KEYS, type MeshCacheConfigFields, type StorageConfig, spellingOf
 /** A number of bytes, or text such as `'4gb'`, `'1.5gb'` or `'512mb'` (binary units). */
 export type ByteSize = number | `${number}${'b' | 'kb' | 'mb' | 'gb' | 'tb'}`;
 
+/** Settings that are numbers of bytes. */
+export type SizeSetting =
+  | 'globalSegmentSize'
+  | 'diskSize'
+  | 'diskIndexSize'
+  | 'clusterMap'
+  | 'clientRegionsMax'
+  | 'objectStoreWriteRate';
+
 /** The type of a setting in a program. */
-type SettingValue<K extends keyof MeshCacheConfigFields> = K extends 'globalSegmentSize' | 'diskSize' | 'diskIndexSize'
+type SettingValue<K extends keyof MeshCacheConfigFields> = K extends SizeSetting
   ? ByteSize
   : K extends 'clusterSecret'
     ? string | readonly string[] | ClusterSecrets

@@ -1,10 +1,10 @@
 import test from 'ava';
 import { ArgumentError, ConfigError } from '../../src/base/errors.js';
 import { toSnakeCase } from '../../src/base/names.js';
-import type { StorageConfig } from '../../src/config.js';
+import { CONFIG_KEYS, MeshCacheConfig, type StorageConfig } from '../../src/config.js';
 import { keyEncoderFor } from '../../src/node/key-namespace.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import type { MeshCacheStoreOptions } from '../../src/node/store-options.js';
+import type { MeshCacheStoreOptions, SizeSetting } from '../../src/node/store-options.js';
 import { quiet } from '../_support/node/store-fixture.js';
 import { freePort } from '../_support/support.js';
 
@@ -57,6 +57,26 @@ function checkTypes(): void {
 
 test('store options: the compiler knows names and values', (t) => {
   t.is(typeof checkTypes, 'function');
+});
+
+test('store options: the compiler takes every size as text that a node takes so', (t) => {
+  const sizes: Required<Pick<MeshCacheStoreOptions, SizeSetting>> = {
+    globalSegmentSize: '64mb',
+    diskSize: '64mb',
+    diskIndexSize: '64mb',
+    clusterMap: '64mb',
+    clientRegionsMax: '64mb',
+    objectStoreWriteRate: '64mb',
+  };
+  const isSize = (key: string): boolean => {
+    try {
+      MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, [key]: 'no size' });
+      return false;
+    } catch (error) {
+      return /as bytes or with b, kb/.test((error as Error).message);
+    }
+  };
+  t.deepEqual(CONFIG_KEYS.filter(isSize).sort(), Object.keys(sizes).map(toSnakeCase).sort());
 });
 
 test('store options: a store needs nothing but the address of discovery', async (t) => {
