@@ -23,8 +23,8 @@ rm -r "$archives"
 # Licences stay. The rest of the documents, and tables of other character sets, are half of these packages.
 find "$root/usr/share/doc" ! -type d ! -name copyright ! -type l -delete
 rm -rf "$root"/usr/share/man "$root"/usr/share/lintian "$root"/usr/share/locale "$root"/usr/lib/*/gconv
-# What the chart and `env node` need, and what one who looks around in a container types; `kubectl cp` needs tar.
-for name in sh env cat chmod cp date df du echo find free grep head hostname id ip kill ls mkdir mv nc netstat ps pwd rm sed sleep \
+# What the chart, `env node` and the disk tier (fallocate) need, and what one who looks around in a container types; `kubectl cp` needs tar.
+for name in sh env cat chmod cp date df du echo fallocate find free grep head hostname id ip kill ls mkdir mv nc netstat ps pwd rm sed sleep \
   sort tail tar test top uname wc; do
   ln -s busybox "$root/bin/$name"
 done

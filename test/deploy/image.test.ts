@@ -96,6 +96,8 @@ for (const [where, env] of [
       t.is(put.status, 0, put.stderr);
       t.is((await node.exec(['meshcache', 'get', 'greeting', ...socket])).stdout, 'hello');
       t.not((await node.exec(['sh', '-c', 'echo > /usr/local/written'])).status, 0);
+      // As the disk tier reserves its space.
+      t.is((await node.exec(['fallocate', '-o', '0', '-l', '4096', '/tmp/reserved'])).status, 0);
       await node.stop();
       const { status, stderr } = await node.ended;
       t.is(status, 0, stderr);

@@ -121,9 +121,9 @@ function readAll(fd: number, views: readonly Uint8Array[], position: number): nu
   return done;
 }
 
-/** Reserves space with the program `fallocate` of util-linux, if it is installed: Node has no function for it. */
+/** Reserves space by the program `fallocate` of util-linux or busybox: Node has no function for it. */
 function reserve(path: string, lengthBytes: number): void {
-  const args = ['--offset', '0', '--length', String(lengthBytes), path];
+  const args = ['-o', '0', '-l', String(lengthBytes), path];
   const { error, status, stderr } = spawnSync('fallocate', args, {
     env: { ...process.env, LC_ALL: 'C' },
     stdio: ['ignore', 'ignore', 'pipe'],
