@@ -46,7 +46,8 @@ async function membersAnswer(configuration: Configuration): Promise<Verdict> {
   try {
     const masters = (await mastersOf(configuration)) ?? [];
     const members = await query.members(masters);
-    const doubts = (await Promise.all(members.map((member) => doubtsAbout(member, query)))).flat();
+    const isRdma = configuration.mapping.protocol === 'rdma';
+    const doubts = (await Promise.all(members.map((member) => doubtsAbout(member, query, isRdma)))).flat();
     const advice =
       'meshcache status has more about each node; a node that has just been lost leaves the list by itself';
     if (doubts.length > 0) return failed(doubts.join('; '), advice, { members: members.length });
@@ -56,8 +57,8 @@ async function membersAnswer(configuration: Configuration): Promise<Verdict> {
   }
 }
 
-/** What is wrong with a member, in words. */
-async function doubtsAbout(member: NodeInfo, query: ClusterQuery): Promise<string[]> {
+/** What is wrong with a member, in words. `isRdma`: all are to read over RDMA. */
+async function doubtsAbout(member: NodeInfo, query: ClusterQuery, isRdma: boolean): Promise<string[]> {
   const { nodeId } = member;
   const status = await query.status(member);
   if ('error' in status) return [`${nodeId} does not answer: ${String(status.error)}`];
@@ -69,9 +70,7 @@ async function doubtsAbout(member: NodeInfo, query: ClusterQuery): Promise<strin
   if (Math.abs(offsetS) > CLOCK_DIFFERENCE_MAX_S) {
     doubts.push(`the clock of ${nodeId} is ${offsetS.toFixed(1)} s off those of the cluster`);
   }
-  if (transport?.wanted === 'rdma' && status.data_protocol === 'tcp' && member.protocols.includes('rdma')) {
-    doubts.push(`${nodeId} reads over TCP: ${transport.reason}`);
-  }
+  if (isRdma && status.data_protocol === 'tcp') doubts.push(`${nodeId} reads over TCP: ${transport?.reason}`);
   return doubts;
 }
 
