@@ -1,9 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { TemporaryFolder } from '../processes/at-exit.js';
 import { findFreePort, LOOPBACK } from '../processes/free-port.js';
 import { findPython } from '../processes/programs.js';
 import { PythonEngine } from '../processes/python-engine.js';
@@ -74,7 +73,7 @@ class ClientsBench {
   readonly #peer: PeerProcess<PeerCommand, PeerAnswer>;
   readonly #store: MeshCacheStore;
   readonly #engine: PythonEngine;
-  readonly #folder: string;
+  readonly #folder: TemporaryFolder;
   readonly #memory: HostRegion;
   #passes = 0;
   /** Costs of the engine's passes in the current race. */
@@ -84,7 +83,7 @@ class ClientsBench {
     peer: PeerProcess<PeerCommand, PeerAnswer>;
     store: MeshCacheStore;
     engine: PythonEngine;
-    folder: string;
+    folder: TemporaryFolder;
     memory: HostRegion;
   }) {
     this.#peer = parts.peer;
@@ -95,8 +94,8 @@ class ClientsBench {
   }
 
   static async start(python: string, workBytes: number): Promise<ClientsBench> {
-    const folder = await mkdtemp(join(tmpdir(), 'meshcache-bench-'));
-    const socket = join(folder, 'node.sock');
+    const folder = await TemporaryFolder.make('meshcache-bench-');
+    const socket = join(folder.path, 'node.sock');
     const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
     const poolBytes = Math.ceil(workBytes * POOL_SLACK);
     const peer = new PeerProcess<PeerCommand, PeerAnswer>('store');
@@ -120,7 +119,7 @@ class ClientsBench {
       engine.end();
       await store?.close();
       peer.end();
-      await rm(folder, { recursive: true, force: true });
+      folder.remove();
       throw error;
     }
   }
@@ -130,7 +129,7 @@ class ClientsBench {
     await this.#store.close();
     this.#memory.free();
     this.#peer.end();
-    await rm(this.#folder, { recursive: true, force: true });
+    this.#folder.remove();
   }
 
   async measure(pageBytes: number, options: BenchOptions): Promise<BenchReport['rows'][number][]> {

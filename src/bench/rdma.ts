@@ -5,6 +5,7 @@ import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
 import { TransferEngine } from '../native/transfer-engine.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { endAtExit } from '../processes/at-exit.js';
 import { findFreePort } from '../processes/free-port.js';
 import { findProgram } from '../processes/programs.js';
 import { systemRandom } from '../system/system-random.js';
@@ -333,6 +334,7 @@ function round3(value: number): number {
 async function runIbReadBw(program: string, options: IbReadBwOptions): Promise<IbReadBwResult> {
   const flags = flagsOf(options);
   const server = spawn(program, flags, { stdio: 'ignore' });
+  endAtExit(server);
   try {
     const { stdout, stderr } = await readWhenListening(program, [...flags, options.host], server);
     return resultOf(stdout, stderr);

@@ -1,9 +1,11 @@
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import type { BenchReport } from '../../src/bench/measuring/report.js';
-import { collect, runCli, startCli, until } from '../_support/cli/run-cli.js';
+import { childrenOf, collect, isAlive, runCli, startCli, until } from '../_support/cli/run-cli.js';
+import { unless } from '../_support/unless.js';
 
 for (const what of [
   'memory',
@@ -58,3 +60,25 @@ test.serial('bench: disk leaves no file behind when it is interrupted', async (t
   t.is((await ended).status, 130);
   t.deepEqual(readdirSync(dir), []);
 });
+
+const hasRedis = spawnSync('redis-server', ['--version']).status === 0;
+
+unless(hasRedis ? '' : 'no redis-server', test.serial)(
+  'bench: neither a server nor a folder stays behind when a signal ends it',
+  async (t) => {
+    const temporary = mkdtempSync(join(tmpdir(), 'meshcache-bench-test-'));
+    t.teardown(() => rmSync(temporary, { recursive: true, force: true }));
+    const child = startCli(['bench', 'resp', '--rounds', '1000'], { env: { TMPDIR: temporary } });
+    const ended = collect(child);
+    let pids: number[] = [];
+    await until(() => {
+      pids = childrenOf(child.pid as number);
+      return pids.some((pid) => /redis-server/.test(readFileSync(`/proc/${pid}/cmdline`, 'latin1')));
+    });
+    t.not(readdirSync(temporary).length, 0);
+    child.kill('SIGTERM');
+    t.is((await ended).status, 130);
+    await until(() => pids.every((pid) => !isAlive(pid)));
+    t.deepEqual(readdirSync(temporary), []);
+  },
+);

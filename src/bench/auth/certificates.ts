@@ -78,16 +78,19 @@ export class BenchCertificate {
 
   private constructor(authority: Authority) {
     this.#authority = authority;
+    // A signal ends the program without the last lines of the benchmark.
+    process.once('exit', this.remove);
     try {
       const { tlsCertFile, tlsKeyFile, tlsCaFile } = authority.issue('node');
       this.config = { tls_cert_file: tlsCertFile, tls_key_file: tlsKeyFile, tls_ca_file: tlsCaFile };
     } catch (error) {
-      authority.remove();
+      this.remove();
       throw error;
     }
   }
 
-  remove(): void {
+  readonly remove = (): void => {
+    process.off('exit', this.remove);
     this.#authority.remove();
-  }
+  };
 }

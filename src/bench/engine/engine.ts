@@ -1,11 +1,10 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { endAtExit, TemporaryFolder } from '../../processes/at-exit.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { systemRandom } from '../../system/system-random.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
@@ -83,28 +82,28 @@ interface BenchSettings {
 
 class EngineBench {
   readonly #settings: BenchSettings;
-  readonly #folder: string;
+  readonly #folder: TemporaryFolder;
   readonly #discoveryAddr: string;
   readonly #diskDiscoveryAddr: string;
   readonly #nodes: NodeProcess[] = [];
   readonly #drivers = new Set<EngineDriver>();
   readonly #servers: LmcacheServer[] = [];
 
-  private constructor(settings: BenchSettings, folder: string, discoveryAddrs: readonly [string, string]) {
+  private constructor(settings: BenchSettings, folder: TemporaryFolder, discoveryAddrs: readonly [string, string]) {
     this.#settings = settings;
     this.#folder = folder;
     [this.#discoveryAddr, this.#diskDiscoveryAddr] = discoveryAddrs;
   }
 
   static async start(settings: BenchSettings): Promise<EngineBench> {
-    const folder = await mkdtemp(join(tmpdir(), 'meshcache-engine-'));
+    const folder = await TemporaryFolder.make('meshcache-engine-');
     const freeAddr = async () => `${LOOPBACK}:${await findFreePort(systemRandom)}`;
     const bench = new EngineBench(settings, folder, [await freeAddr(), await freeAddr()]);
     try {
       await bench.#startNode('own', bench.#discoveryAddr, { pool: NODE_POOL });
       await bench.#startNode('other', bench.#discoveryAddr, { pool: NODE_POOL });
       // This node has a cluster of its own, so that its engine cannot read from another node's pool.
-      const options = { disk_enabled: 'true', disk_path: join(folder, 'disk'), disk_size: '4gb' };
+      const options = { disk_enabled: 'true', disk_path: join(folder.path, 'disk'), disk_size: '4gb' };
       await bench.#startNode('disk', bench.#diskDiscoveryAddr, { pool: DISK_NODE_POOL, options });
       return bench;
     } catch (error) {
@@ -118,7 +117,7 @@ class EngineBench {
     discoveryAddr: string,
     settings: { readonly pool: string; readonly options?: Readonly<Record<string, string>> },
   ): Promise<void> {
-    this.#nodes.push(await NodeProcess.start({ name, discoveryAddr, folder: this.#folder, ...settings }));
+    this.#nodes.push(await NodeProcess.start({ name, discoveryAddr, folder: this.#folder.path, ...settings }));
   }
 
   async measure(options: BenchOptions, prompts: number): Promise<AnswerTimes> {
@@ -158,7 +157,7 @@ class EngineBench {
         ownSocket: own.clientSocket,
         otherSocket: other.clientSocket,
         diskSocket: disk.clientSocket,
-        filesFolder: join(this.#folder, 'files'),
+        filesFolder: join(this.#folder.path, 'files'),
       },
     });
   }
@@ -222,7 +221,7 @@ class EngineBench {
     const driver = await EngineDriver.start(this.#settings.environment, {
       module: plan.module,
       settings: { ...settings, ...port },
-      variables: { SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR: join(this.#folder, 'files', 'sglang') },
+      variables: { SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR: join(this.#folder.path, 'files', 'sglang') },
     });
     this.#drivers.add(driver);
     await driver.ask(SMALL_PROMPT, 1);
@@ -249,7 +248,7 @@ class EngineBench {
     await Promise.all([...this.#drivers].map((driver) => driver.close()));
     await Promise.all(this.#servers.map((server) => server.stop()));
     await Promise.all(this.#nodes.map((node) => node.end()));
-    await rm(this.#folder, { recursive: true, force: true });
+    this.#folder.remove();
   }
 }
 
@@ -280,6 +279,7 @@ class LmcacheServer {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, ...ENGINE_VARIABLES, LMCACHE_DISABLE_BANNER: '1' },
     });
+    endAtExit(child);
     const server = new LmcacheServer(child, port);
     try {
       await server.#untilReady();
@@ -370,6 +370,7 @@ class NodeProcess {
       ],
       { stdio: ['ignore', 'pipe', 'inherit'], env: { ...process.env, MESHCACHE_LOG: 'error' } },
     );
+    endAtExit(child);
     const timer = setTimeout(() => child.kill('SIGKILL'), NODE_READY_LIMIT_MS);
     try {
       const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });

@@ -1,8 +1,7 @@
 import { readFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
+import { TemporaryFolder } from '../../processes/at-exit.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { systemRandom } from '../../system/system-random.js';
 import { type ExecuteCommand, PeerProcess } from '../measuring/peer-process.js';
@@ -73,14 +72,14 @@ function kindsOf({ hostile, quick }: BenchOptions): string[] {
 }
 
 class IsolationBench {
-  readonly #folder: string;
+  readonly #folder: TemporaryFolder;
   readonly #node: Peer;
   readonly #clients: readonly Peer[];
   readonly #target: Target;
   readonly #isQuick: boolean;
 
   private constructor(parts: {
-    folder: string;
+    folder: TemporaryFolder;
     node: Peer;
     clients: readonly Peer[];
     target: Target;
@@ -94,7 +93,7 @@ class IsolationBench {
   }
 
   static async start(isQuick: boolean): Promise<IsolationBench> {
-    const folder = await mkdtemp(join(tmpdir(), 'meshcache-bench-'));
+    const folder = await TemporaryFolder.make('meshcache-bench-');
     const node: Peer = new PeerProcess('isolation');
     const clients: Peer[] = [];
     try {
@@ -102,7 +101,7 @@ class IsolationBench {
         kind: 'node',
         discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}`,
         poolBytes: isQuick ? QUICK_POOL_BYTES : POOL_BYTES,
-        clientSocket: join(folder, 'node.sock'),
+        clientSocket: join(folder.path, 'node.sock'),
       });
       for (const name of Object.keys(GOOD_CLIENTS)) {
         const client: Peer = new PeerProcess('isolation');
@@ -112,14 +111,14 @@ class IsolationBench {
       return new IsolationBench({ folder, node, clients, target: target as Target, isQuick });
     } catch (error) {
       for (const peer of [...clients, node]) peer.end();
-      await rm(folder, { recursive: true, force: true });
+      folder.remove();
       throw error;
     }
   }
 
   async close(): Promise<void> {
     for (const peer of [...this.#clients, this.#node]) peer.end();
-    await rm(this.#folder, { recursive: true, force: true });
+    this.#folder.remove();
   }
 
   /** Measures the clients alternately alone and beside a hostile client. */

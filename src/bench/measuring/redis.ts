@@ -1,9 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
 import net from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { endAtExit, TemporaryFolder } from '../../processes/at-exit.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { systemRandom } from '../../system/system-random.js';
 import type { Contender } from './report.js';
@@ -33,7 +31,7 @@ const VALUES_AT_A_TIME = [4, 16, 32, 128] as const;
 /** A dedicated redis-server on loopback, in memory only, and one ioredis connection to it. */
 export class RedisPeer {
   readonly #server: ChildProcess;
-  readonly #folder: string;
+  readonly #folder: TemporaryFolder;
   readonly #client: Client;
   /** Port of the server on loopback. */
   readonly port: number;
@@ -46,10 +44,22 @@ export class RedisPeer {
     } catch {
       return 'the package ioredis is not installed';
     }
-    const folder = await mkdtemp(join(tmpdir(), 'meshcache-bench-'));
+    const folder = await TemporaryFolder.make('meshcache-bench-');
     const port = await findFreePort(systemRandom);
-    const settings = ['--port', `${port}`, '--bind', LOOPBACK, '--dir', folder, '--save', '', '--appendonly', 'no'];
+    const settings = [
+      '--port',
+      `${port}`,
+      '--bind',
+      LOOPBACK,
+      '--dir',
+      folder.path,
+      '--save',
+      '',
+      '--appendonly',
+      'no',
+    ];
     const server = spawn('redis-server', settings, { stdio: 'ignore' });
+    endAtExit(server);
     const hasFailed = new Promise<string>((resolve) => {
       server.once('error', () => resolve('redis-server is not installed'));
       server.once('exit', (status) => resolve(`redis-server ended with status ${status}`));
@@ -63,11 +73,11 @@ export class RedisPeer {
     if (problem === undefined) return new RedisPeer({ server, folder, client, port });
     client.disconnect();
     server.kill();
-    await rm(folder, { recursive: true, force: true });
+    folder.remove();
     return problem;
   }
 
-  private constructor(parts: { server: ChildProcess; folder: string; client: Client; port: number }) {
+  private constructor(parts: { server: ChildProcess; folder: TemporaryFolder; client: Client; port: number }) {
     this.#server = parts.server;
     this.#folder = parts.folder;
     this.#client = parts.client;
@@ -113,7 +123,7 @@ export class RedisPeer {
     const exited = new Promise((resolve) => this.#server.once('exit', resolve));
     this.#server.kill('SIGKILL');
     await exited;
-    await rm(this.#folder, { recursive: true, force: true });
+    this.#folder.remove();
   }
 }
 
