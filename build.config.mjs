@@ -182,8 +182,8 @@ const steps = {
   },
 
   // The addon for other processors and C libraries, as packages that npm installs where they fit. Needs zig.
-  prebuilt() {
-    buildPrebuilt(manifest());
+  async prebuilt() {
+    await buildPrebuilt(manifest());
   },
 
   async dist() {

@@ -1,13 +1,16 @@
 // Builds the addon for other machines into build/prebuilt, one npm package for each processor and C library: `npm run build:prebuilt`.
-// zig is the compiler for all of them (PyPI: ziglang; MESHCACHE_ZIG names another). RDMA needs the headers of this machine, which are alike everywhere.
-import { spawnSync } from 'node:child_process';
+// zig is the compiler for all of them: that of test/native/platforms.sh, that of PyPI's ziglang, or the one that MESHCACHE_ZIG names. RDMA needs the
+// headers of this machine, which are alike everywhere.
+import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
 const OUTPUT = 'build/prebuilt';
+const BROUGHT_ZIG = 'build/platforms/zig/ziglang/zig';
 
 /** Platforms by the ends of their packages' names. 2.28 is the oldest glibc that Node runs on. */
 export const PLATFORMS = {
@@ -40,41 +43,54 @@ function sources() {
   );
 }
 
-/** Writes the package of one platform. Throws if the compiler fails. */
-function buildPackage(platform, headers, { version, license, engines }) {
+/** The compiler, and its arguments before those of a build. */
+function compiler() {
+  const named = process.env.MESHCACHE_ZIG ?? (existsSync(BROUGHT_ZIG) ? BROUGHT_ZIG : undefined);
+  return named === undefined ? ['python3', '-m', 'ziglang'] : [named];
+}
+
+/** Writes the package of one platform. Rejects if the compiler fails. */
+async function buildPackage(platform, headers, { version, license, repository, engines, publishConfig }) {
   const { target, cpu, libc } = PLATFORMS[platform];
-  const folder = join(OUTPUT, platform);
+  // Half of a package never passes for all of it.
+  const folder = join(OUTPUT, `${platform}.new`);
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   const { include_dir: api } = createRequire(import.meta.url)('node-addon-api');
   const { include_dir: node } = createRequire(import.meta.url)('node-api-headers');
   const includes = [resolve(api), resolve(node), headers].flatMap((path) => ['-isystem', path]);
-  const [program, ...before] = process.env.MESHCACHE_ZIG ? [process.env.MESHCACHE_ZIG] : ['python3', '-m', 'ziglang'];
+  const [program, ...before] = compiler();
   const addon = join(folder, 'meshcache.node');
   const args = [...before, 'c++', '-target', target, ...FLAGS, ...includes, ...sources(), '-o', addon];
-  const { status } = spawnSync(program, args, { stdio: 'inherit' });
-  if (status !== 0) throw new Error(`${platform} was not built; see above (zig: pip install ziglang)`);
+  const [status] = await once(spawn(program, args, { stdio: 'inherit' }), 'close');
+  if (status !== 0) throw new Error(`${platform} was not built; see above (zig: test/native/platforms.sh --zig)`);
   writeFileSync(`${addon}.sha256`, `${createHash('sha256').update(readFileSync(addon)).digest('hex')}\n`);
   const description = `The native addon of meshcache for ${platform}`;
   const name = `@meshcache/${platform}`;
-  const manifest = { name, version, description, license, engines, os: ['linux'], cpu: [cpu], libc: [libc] };
+  const fits = { os: ['linux'], cpu: [cpu], libc: [libc] };
+  // npm proves where a package was built only if the package names its repository.
+  const manifest = { name, version, description, license, repository, engines, ...fits, publishConfig };
   writeFileSync(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`);
   cpSync('LICENSE', join(folder, 'LICENSE'));
-  console.log(folder);
+  const finished = join(OUTPUT, platform);
+  rmSync(finished, { recursive: true, force: true });
+  renameSync(folder, finished);
+  console.log(finished);
 }
 
-/** Builds the packages of all platforms, or of the one that MESHCACHE_PLATFORM names. */
-export function buildPrebuilt(manifest) {
-  const only = process.env.MESHCACHE_PLATFORM;
-  if (only && !(only in PLATFORMS)) {
-    throw new Error(`MESHCACHE_PLATFORM must be one of ${Object.keys(PLATFORMS).join(', ')}, got ${only}`);
+/** Builds the packages of all platforms, or of those that MESHCACHE_PLATFORM names, at the same time: zig takes one processor for each. */
+export async function buildPrebuilt(manifest) {
+  const platforms = process.env.MESHCACHE_PLATFORM?.split(',') ?? Object.keys(PLATFORMS);
+  const unknown = platforms.find((platform) => !(platform in PLATFORMS));
+  if (unknown !== undefined) {
+    throw new Error(`MESHCACHE_PLATFORM must name some of ${Object.keys(PLATFORMS).join(', ')}, got ${unknown}`);
   }
   if (!existsSync('/usr/include/rdma/rdma_cma.h')) {
     throw new Error('the headers of RDMA are missing (Debian: apt install libibverbs-dev librdmacm-dev)');
   }
   const headers = rdmaHeaders();
   try {
-    for (const platform of only ? [only] : Object.keys(PLATFORMS)) buildPackage(platform, headers, manifest);
+    await Promise.all(platforms.map((platform) => buildPackage(platform, headers, manifest)));
   } finally {
     rmSync(headers, { recursive: true });
   }

@@ -5,11 +5,10 @@ import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
 import { addon, suffix, withAddon } from '../_support/native/addon.js';
+import { OWN_PLATFORM, PLATFORMS } from '../_support/release/prebuilt.js';
 import { unless } from '../_support/unless.js';
 
 const run = promisify(execFile);
-const PLATFORMS = ['linux-x64-glibc', 'linux-x64-musl', 'linux-arm64-glibc', 'linux-arm64-musl'];
-const OWN = `linux-${process.arch}-glibc`;
 const AVA = 'node_modules/ava/entrypoints/cli.mjs';
 /** Tests of all that the addon does but RDMA. */
 const TESTS = [
@@ -64,7 +63,7 @@ function user(t: ExecutionContext, platform: string, from: string, changes: Reco
 withAddon(
   `prebuilt addon: where none was built, that of the package for this platform is loaded${suffix}`,
   async (t) => {
-    const cwd = user(t, OWN, 'build/native');
+    const cwd = user(t, OWN_PLATFORM, 'build/native');
     const { stdout } = await run(process.execPath, ['--input-type=module', '-e', PROGRAM], { cwd });
     t.is(stdout, `${addon.hasRdma}\n`);
   },
@@ -80,13 +79,13 @@ withAddon(
       const { findings } = JSON.parse(stdout) as { findings: { subject: string; detail: string }[] };
       return findings.find(({ subject }) => subject === 'native addon')?.detail ?? 'no finding';
     };
-    const other = user(t, OWN, 'build/native', { version: '9.9.9' });
+    const other = user(t, OWN_PLATFORM, 'build/native', { version: '9.9.9' });
     t.regex(
       await reasonIn(other),
       /no native addon at .*; @meshcache\/linux-\w+-glibc has version 9\.9\.9, this meshcache needs /,
     );
-    const damaged = user(t, OWN, 'build/native');
-    writeFileSync(join(damaged, 'node_modules/@meshcache', OWN, 'meshcache.node'), 'damaged');
+    const damaged = user(t, OWN_PLATFORM, 'build/native');
+    writeFileSync(join(damaged, 'node_modules/@meshcache', OWN_PLATFORM, 'meshcache.node'), 'damaged');
     t.regex(await reasonIn(damaged), /@meshcache\/linux-\w+-glibc\/meshcache\.node is damaged/);
   },
 );
@@ -105,7 +104,7 @@ function checkout(t: ExecutionContext, packaged: string): string {
 /** A program that runs Node for that platform, here perhaps under an emulator; the environment may name another. */
 function nodeFor(platform: string): string | undefined {
   const named = process.env[`MESHCACHE_NODE_${platform.toUpperCase().replaceAll('-', '_')}`];
-  if (named !== undefined || platform === OWN) return named ?? process.execPath;
+  if (named !== undefined || platform === OWN_PLATFORM) return named ?? process.execPath;
   const brought = resolve('build/platforms', platform, 'node');
   return existsSync(brought) ? brought : undefined;
 }

@@ -32,9 +32,9 @@ export interface User {
   remove(): Promise<void>;
 }
 
-/** Packs what is built now into `folder`. */
-export async function pack(folder: string): Promise<Packed> {
-  const { stdout } = await run('npm', ['pack', '--ignore-scripts', '--json', '--pack-destination', folder]);
+/** Packs a package, this one with what is built now unless another is named, into `folder`. */
+export async function pack(folder: string, source = '.'): Promise<Packed> {
+  const { stdout } = await run('npm', ['pack', '--ignore-scripts', '--json', '--pack-destination', folder, source]);
   const [said] = JSON.parse(stdout) as [Omit<Packed, 'tarball'> & { filename: string }];
   return { ...said, tarball: join(folder, said.filename) };
 }
