@@ -46,22 +46,32 @@ async function membersAnswer(configuration: Configuration): Promise<Verdict> {
   try {
     const masters = (await mastersOf(configuration)) ?? [];
     const members = await query.members(masters);
-    const isRdma = configuration.mapping.protocol === 'rdma';
-    const doubts = (await Promise.all(members.map((member) => doubtsAbout(member, query, isRdma)))).flat();
+    const seen = await Promise.all(members.map((member) => lookAt(member, query)));
+    const doubts = seen.flatMap((each) => each.doubts);
     const advice =
       'meshcache status has more about each node; a node that has just been lost leaves the list by itself';
     if (doubts.length > 0) return failed(doubts.join('; '), advice, { members: members.length });
-    return passed(`${members.length} members, all of version ${packageVersion()}`, { members: members.length });
+    const [first, ...others] = seen.flatMap(({ overTcp }) => overTcp ?? []);
+    const more = others.length === 0 ? '' : ` (${others.length} more do)`;
+    const transports = first === undefined ? '' : `; ${first}${more}`;
+    const text = `${members.length} members, all of version ${packageVersion()}${transports}`;
+    return passed(text, { members: members.length, over_tcp: first === undefined ? 0 : others.length + 1 });
   } finally {
     await query.close();
   }
 }
 
-/** What is wrong with a member, in words. `isRdma`: all are to read over RDMA. */
-async function doubtsAbout(member: NodeInfo, query: ClusterQuery, isRdma: boolean): Promise<string[]> {
+interface Look {
+  /** What is wrong with a member, in words. */
+  readonly doubts: readonly string[];
+  /** Why the member reads over TCP although it is configured for RDMA, in words. */
+  readonly overTcp?: string;
+}
+
+async function lookAt(member: NodeInfo, query: ClusterQuery): Promise<Look> {
   const { nodeId } = member;
   const status = await query.status(member);
-  if ('error' in status) return [`${nodeId} does not answer: ${String(status.error)}`];
+  if ('error' in status) return { doubts: [`${nodeId} does not answer: ${String(status.error)}`] };
   const { version = 'unknown', unreachable = [], clock_offset_s: offsetS = 0, transport } = status;
   const doubts: string[] = [];
   if (version !== packageVersion())
@@ -70,8 +80,8 @@ async function doubtsAbout(member: NodeInfo, query: ClusterQuery, isRdma: boolea
   if (Math.abs(offsetS) > CLOCK_DIFFERENCE_MAX_S) {
     doubts.push(`the clock of ${nodeId} is ${offsetS.toFixed(1)} s off those of the cluster`);
   }
-  if (isRdma && status.data_protocol === 'tcp') doubts.push(`${nodeId} reads over TCP: ${transport?.reason}`);
-  return doubts;
+  if (transport?.wanted !== 'rdma' || status.data_protocol !== 'tcp') return { doubts };
+  return { doubts, overTcp: `${nodeId} reads over TCP: ${transport.reason}` };
 }
 
 /** Pages of two nodes that join; all members own a part of the directory of these pages. */
