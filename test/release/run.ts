@@ -17,10 +17,17 @@ import { basename, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { parse } from 'yaml';
 import { buildImage, missingForImages } from '../_support/deploy/image.js';
-import { pack } from '../_support/package/packed.js';
 import { fetchedWheels, wheelIn } from '../_support/package/wheels.js';
 import { type Bill, billOf, COMPILED_IN, componentsOf, noticed } from '../_support/release/bill.js';
 import * as checks from '../_support/release/checks.js';
+import {
+  manifestOfUser,
+  OWN_PLATFORM,
+  type PackedAddon,
+  PLATFORMS,
+  packAddons,
+  packWithAddons,
+} from '../_support/release/prebuilt.js';
 
 /*
  * Makes the files of a release in build/release, and checks them: `npm run release -- --dry-run`. It publishes nothing.
@@ -74,7 +81,7 @@ function wheelFiles(path: string): { path: string; size: number }[] {
   return JSON.parse(run('python3', ['-c', program, path]));
 }
 
-function checkVersions(wheel: string): void {
+function checkVersions(wheel: string, addons: readonly PackedAddon[]): void {
   const lock = json('package-lock.json');
   const chart = parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8')) as Record<string, string>;
   const places = {
@@ -87,13 +94,14 @@ function checkVersions(wheel: string): void {
     'the command': run(process.execPath, ['build/dist/cli.js', '--version']).trim(),
     'the chart': chart.version,
     'the image of the chart': chart.appVersion,
+    ...Object.fromEntries(addons.map((each) => [each.name, each.version])),
   };
   report('versions', checks.versionProblems(version, places), `${version} in ${Object.keys(places).length + 1} places`);
 }
 
 function checkContents(artefacts: Readonly<Record<string, checks.Contents>>): void {
   const before = existsSync(RECORD) ? (json(RECORD) as typeof artefacts) : {};
-  if (options['accept-contents']) writeFileSync(RECORD, `${JSON.stringify(artefacts, null, 2)}\n`);
+  if (options['accept-contents']) writeFileSync(RECORD, `${JSON.stringify({ ...before, ...artefacts }, null, 2)}\n`);
   for (const [name, contents] of Object.entries(artefacts)) {
     const said = `${Object.keys(contents).length} files, ${checks.totalBytes(contents)} bytes unpacked`;
     const problems = options['accept-contents'] ? [] : checks.contentProblems(`the ${name}`, contents, before[name]);
@@ -117,11 +125,25 @@ function use(name: string, install: (folder: string) => string): void {
   }
 }
 
-function installTarball(folder: string, tarball: string): string {
-  writeFileSync(join(folder, 'package.json'), '{ "private": true }');
+function installTarball(folder: string, tarball: string, addons: readonly PackedAddon[]): string {
+  writeFileSync(join(folder, 'package.json'), manifestOfUser(addons));
   const quick = ['--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund'];
   run('npm', ['install', ...quick, resolve(tarball)], folder);
   return join(folder, 'node_modules/.bin/meshcache');
+}
+
+/** As {@link installTarball}, without the addon of the tarball: npm must have brought the one for this platform, and no other. */
+function installAddon(folder: string, tarball: string, addons: readonly PackedAddon[]): string {
+  const program = installTarball(folder, tarball, addons);
+  rmSync(join(folder, 'node_modules/meshcache/build/native'), { recursive: true });
+  const scope = join(folder, 'node_modules/@meshcache');
+  const brought = existsSync(scope) ? readdirSync(scope) : [];
+  const fitting = addons.map(({ platform }) => platform).filter((platform) => platform === OWN_PLATFORM);
+  if (brought.join() !== fitting.join()) throw new Error(`npm has brought the addon for ${brought.join() || 'none'}`);
+  const asked = `import { HAS_RDMA } from 'meshcache/native'; console.log(HAS_RDMA);`;
+  const found = run(process.execPath, ['--input-type=module', '-e', asked], folder).trim();
+  if (found !== String(fitting.length > 0)) throw new Error(`the addon has RDMA: ${found}`);
+  return program;
 }
 
 function installWheel(folder: string, wheel: string): string {
@@ -221,15 +243,28 @@ function writeChecksums(): void {
 
 rmSync(FOLDER, { recursive: true, force: true });
 mkdirSync(FOLDER, { recursive: true });
-const { tarball, files } = await pack(FOLDER);
+const addons = await packAddons(FOLDER);
+const { tarball, files } = await packWithAddons(FOLDER, addons);
 const builtWheel = wheelIn('build/wheel');
 const wheel = join(FOLDER, basename(builtWheel));
 copyFileSync(builtWheel, wheel);
-checkVersions(wheel);
+checkVersions(wheel, addons);
 const changelog = checks.changelogProblems(readFileSync('CHANGELOG.md', 'utf8'), version, isDryRun);
 report('changelog', changelog, 'it has entries');
-checkContents({ tarball: checks.comparable(files), wheel: checks.comparable(wheelFiles(wheel)) });
-use('tarball', (folder) => installTarball(folder, tarball));
+checkContents({
+  tarball: checks.comparable(files),
+  wheel: checks.comparable(wheelFiles(wheel)),
+  ...Object.fromEntries(addons.map((each) => [each.platform, checks.comparable(each.files)])),
+});
+reportLater(
+  'addon for each platform',
+  PLATFORMS.filter((platform) => !addons.some((each) => each.platform === platform)).map(
+    (platform) => `there is none for ${platform}: test/native/platforms.sh --zig && npm run build:prebuilt`,
+  ),
+  addons.map(({ platform, size }) => `${platform} ${size} bytes`).join(', '),
+);
+use('tarball', (folder) => installTarball(folder, tarball, addons));
+if (addons.length > 0) use('addons', (folder) => installAddon(folder, tarball, addons));
 use('wheel', (folder) => installWheel(folder, wheel));
 const chart = packChart();
 const image = await saveImage();
@@ -242,6 +277,7 @@ if (problemCount > 0) {
   process.exitCode = 1;
 } else {
   console.log(`${isDryRun ? 'With these, the release would be published by' : 'Publish by'}:`);
+  for (const each of addons) console.log(`  npm publish ${each.tarball}`);
   console.log(`  npm publish ${tarball}\n  twine upload ${wheel}`);
   if (chart !== '') console.log(`  helm push ${chart} oci://REGISTRY`);
   if (image !== '') {
