@@ -130,7 +130,7 @@ test.serial('prove: a peer with an older protocol is named', async (t) => {
 
 test.serial('prove: a cluster is read and written through, and a node that does not answer is named', async (t) => {
   const address = `127.0.0.1:${await freePort()}`;
-  const patient = ['-o', 'member_ttl=600', '-o', 'device_name=none0'];
+  const patient = ['member_ttl=600', 'protocol=rdma', 'device_name=none0'].flatMap((each) => ['-o', each]);
   startNode(t, address, '127.0.0.1', patient);
   const frozen = startNode(t, address, '127.0.0.2', patient);
   await until(async () => (await membersAt(address)).split(',').length === 2);
