@@ -118,6 +118,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/native/addon/prebuilt.ts': { ways: ['node:fs', 'node:module', 'process'], because: OWN_CODE },
   'src/native/devices/rdma-support.ts': { ways: ['system'], because: RDMA },
   'src/native/devices/locked-memory.ts': { ways: ['node:fs'], because: RDMA },
+  'src/native/devices/kernel-files.ts': { ways: ['node:fs'], because: RDMA },
   'src/native/devices/rdma-devices.ts': { ways: ['node:fs', 'node:net', 'node:os', 'system'], because: RDMA },
   'src/native/transfer-engine.ts': { ways: ['system'], because: `${PUBLIC}; no other code uses it` },
   'src/node/machine/machine-defaults.ts': { ways: ['system'], because: PUBLIC },

@@ -6,6 +6,7 @@ import { formatSize } from '../../base/sizes.js';
 import { defaultClientSocket, distrustOf, ownRuntimeFolder } from '../../clients/socket-path.js';
 import type { MeshCacheConfig } from '../../config.js';
 import type { NativeLoad } from '../../native/addon/loader.js';
+import { textOf } from '../../native/devices/kernel-files.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../../native/devices/locked-memory.js';
 import type { RdmaHost } from '../../native/devices/rdma-devices.js';
 import { rdmaSupport } from '../../native/devices/rdma-support.js';
@@ -262,14 +263,6 @@ function lockedFinding(config: Pick<MeshCacheConfig, 'protocol' | 'globalSegment
   const pool = formatSize(config.globalSegmentSize);
   const detail = `${lockedMemoryText(memory)} can be locked, for the pool of ${pool} and for the memory of clients, which RDMA locks, too`;
   return [{ subject, state: 'warning', detail, advice: LOCKED_MEMORY_ADVICE }];
-}
-
-function textOf(path: string): string {
-  try {
-    return readFileSync(path, 'latin1').trim();
-  } catch {
-    return '';
-  }
 }
 
 /** A soft limit of this process by its name in /proc/self/limits; Infinity: unlimited, undefined: not Linux. */

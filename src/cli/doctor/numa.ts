@@ -1,5 +1,5 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { namesIn, textOf } from '../../native/devices/kernel-files.js';
 import type { Finding } from './finding.js';
 
 const subject = 'NUMA';
@@ -55,21 +55,4 @@ function numbersOf(list: string): number[] {
     if (!first) return [];
     return Array.from({ length: Number(last) - Number(first) + 1 }, (_, i) => Number(first) + i);
   });
-}
-
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder).sort();
-  } catch {
-    return [];
-  }
-}
-
-/** The text of a file; empty if it cannot be read. */
-function textOf(path: string): string {
-  try {
-    return readFileSync(path, 'utf8').trim();
-  } catch {
-    return '';
-  }
 }

@@ -1,10 +1,10 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type LogFields, silentLogger } from '../../base/environment/log.js';
 import { formatSize } from '../../base/sizes.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { NativeLoad } from '../../native/addon/loader.js';
+import { namesIn, textOf } from '../../native/devices/kernel-files.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../../native/devices/locked-memory.js';
 import {
   type RdmaDevice,
@@ -123,7 +123,7 @@ export function checkLockedMemory(host: RdmaHost): Finding {
 /** Checks reserved huge pages by size, and the mode of transparent ones. */
 export function checkHugePages(folder = MM_FOLDER): Finding {
   const subject = 'huge pages';
-  const reserved = folderEntries(join(folder, 'hugepages')).flatMap((name) => {
+  const reserved = namesIn(join(folder, 'hugepages')).flatMap((name) => {
     const count = Number(textOf(join(folder, 'hugepages', name, 'nr_hugepages')));
     const free = textOf(join(folder, 'hugepages', name, 'free_hugepages'));
     const size = formatSize(Number(/hugepages-(\d+)kB/.exec(name)?.[1]) * 1024);
@@ -150,20 +150,4 @@ function portFinding({ name }: RdmaDevice, port: RdmaPort): Finding {
 
 function gidText({ index, type, address, netdev }: RdmaGid): string {
   return `GID ${index} ${type} ${address}${netdev === '' ? '' : ` (${netdev})`}`;
-}
-
-function folderEntries(folder: string): string[] {
-  try {
-    return readdirSync(folder).sort();
-  } catch {
-    return [];
-  }
-}
-
-function textOf(path: string): string {
-  try {
-    return readFileSync(path, 'latin1').trim();
-  } catch {
-    return '';
-  }
 }

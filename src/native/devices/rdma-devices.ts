@@ -1,9 +1,10 @@
-import { accessSync, constants, readdirSync, readFileSync } from 'node:fs';
+import { accessSync, constants, readdirSync } from 'node:fs';
 import { isIP, SocketAddress } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { ownMemory } from '../../system/memory-limit.js';
 import { loadNative, type NativeLoad } from '../addon/loader.js';
+import { namesIn, textOf } from './kernel-files.js';
 import { type LockedMemory, lockedMemory } from './locked-memory.js';
 
 /** One entry of a port's GID table that is in use. */
@@ -124,22 +125,9 @@ function ipoibAddresses(device: string, port: number): string[] {
     .filter((address) => !isLinkLocal(address));
 }
 
-/** Returns the names in a folder, with numbers sorted by value; empty if it cannot be read. */
+/** Names in a folder, with numbers sorted by value. */
 function entries(folder: string): string[] {
-  try {
-    return readdirSync(folder).sort(byNumber.compare);
-  } catch {
-    return [];
-  }
-}
-
-/** Returns the text of a file; empty if it cannot be read, which is normal for unused GIDs. */
-function textOf(path: string): string {
-  try {
-    return readFileSync(path, 'latin1').trim();
-  } catch {
-    return '';
-  }
+  return namesIn(folder).sort(byNumber.compare);
 }
 
 /** The RDMA resources of this machine and process; a test supplies its own. */
