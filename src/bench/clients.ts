@@ -94,7 +94,7 @@ class ClientsBench {
   }
 
   static async start(python: string, workBytes: number): Promise<ClientsBench> {
-    const folder = await TemporaryFolder.make('meshcache-bench-');
+    const folder = new TemporaryFolder('meshcache-bench-');
     const socket = join(folder.path, 'node.sock');
     const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
     const poolBytes = Math.ceil(workBytes * POOL_SLACK);

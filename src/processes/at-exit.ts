@@ -1,6 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
-import { rmSync } from 'node:fs';
-import { mkdtemp } from 'node:fs/promises';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -20,12 +19,8 @@ export function endAtExit(child: ChildProcess): void {
 export class TemporaryFolder {
   readonly path: string;
 
-  static async make(prefix: string): Promise<TemporaryFolder> {
-    return new TemporaryFolder(await mkdtemp(join(tmpdir(), prefix)));
-  }
-
-  private constructor(path: string) {
-    this.path = path;
+  constructor(prefix: string) {
+    this.path = mkdtempSync(join(tmpdir(), prefix));
     process.once('exit', this.remove);
   }
 

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { TemporaryFolder } from '../../processes/at-exit.js';
 import { findProgram } from '../../processes/programs.js';
 
 /** Paths of the files for a node's TLS configuration. */
@@ -13,7 +13,8 @@ export interface CertificateFiles {
 
 /** A certificate authority in a folder of its own, made by openssl. The caller must call `remove`. */
 export class Authority {
-  readonly folder = mkdtempSync(join(tmpdir(), 'meshcache-ca-'));
+  readonly #temporary = new TemporaryFolder('meshcache-ca-');
+  readonly folder = this.#temporary.path;
   readonly #caFile = join(this.folder, 'ca.pem');
   readonly #caKeyFile = join(this.folder, 'ca.key');
 
@@ -48,7 +49,7 @@ export class Authority {
   }
 
   remove(): void {
-    rmSync(this.folder, { recursive: true, force: true });
+    this.#temporary.remove();
   }
 
   #newKey(path: string): string[] {
@@ -78,19 +79,16 @@ export class BenchCertificate {
 
   private constructor(authority: Authority) {
     this.#authority = authority;
-    // A signal ends the program without the last lines of the benchmark.
-    process.once('exit', this.remove);
     try {
       const { tlsCertFile, tlsKeyFile, tlsCaFile } = authority.issue('node');
       this.config = { tls_cert_file: tlsCertFile, tls_key_file: tlsKeyFile, tls_ca_file: tlsCaFile };
     } catch (error) {
-      this.remove();
+      authority.remove();
       throw error;
     }
   }
 
-  readonly remove = (): void => {
-    process.off('exit', this.remove);
+  remove(): void {
     this.#authority.remove();
-  };
+  }
 }

@@ -96,7 +96,7 @@ class EngineBench {
   }
 
   static async start(settings: BenchSettings): Promise<EngineBench> {
-    const folder = await TemporaryFolder.make('meshcache-engine-');
+    const folder = new TemporaryFolder('meshcache-engine-');
     const freeAddr = async () => `${LOOPBACK}:${await findFreePort(systemRandom)}`;
     const bench = new EngineBench(settings, folder, [await freeAddr(), await freeAddr()]);
     try {

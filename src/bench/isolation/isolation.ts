@@ -93,7 +93,7 @@ class IsolationBench {
   }
 
   static async start(isQuick: boolean): Promise<IsolationBench> {
-    const folder = await TemporaryFolder.make('meshcache-bench-');
+    const folder = new TemporaryFolder('meshcache-bench-');
     const node: Peer = new PeerProcess('isolation');
     const clients: Peer[] = [];
     try {

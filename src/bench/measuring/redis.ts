@@ -44,7 +44,7 @@ export class RedisPeer {
     } catch {
       return 'the package ioredis is not installed';
     }
-    const folder = await TemporaryFolder.make('meshcache-bench-');
+    const folder = new TemporaryFolder('meshcache-bench-');
     const port = await findFreePort(systemRandom);
     const settings = [
       '--port',

@@ -1,9 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { rmSync } from 'node:fs';
-import { mkdtemp } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { TemporaryFolder } from '../../processes/at-exit.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { PythonEngine } from '../../processes/python-engine.js';
 import { systemRandom } from '../../system/system-random.js';
@@ -97,7 +95,7 @@ interface StoreSettings {
 export class PeerProcesses {
   readonly #python: string;
   readonly #settings: StoreSettings;
-  readonly #folder: string;
+  readonly #folder = new TemporaryFolder('meshcache-bench-');
   readonly #discoveryAddr: string;
   readonly #masterAddr: string;
   readonly #drivers: PythonEngine[] = [];
@@ -105,30 +103,22 @@ export class PeerProcesses {
   readonly #burners: ChildProcess[] = [];
   /** The client whose process has started Mooncake's master. */
   #first: PythonEngine | undefined;
-  readonly #clear = (): void => {
-    // A frozen process would not notice that its parent is gone.
+  /** A frozen process would not notice that its parent is gone. */
+  readonly #thaw = (): void => {
     for (const node of this.#nodes) node.signal('SIGCONT');
-    rmSync(this.#folder, { recursive: true, force: true });
   };
 
-  private constructor(
-    python: string,
-    settings: StoreSettings,
-    folder: string,
-    [discoveryAddr, masterAddr]: [string, string],
-  ) {
+  private constructor(python: string, settings: StoreSettings, [discoveryAddr, masterAddr]: [string, string]) {
     this.#python = python;
     this.#settings = settings;
-    this.#folder = folder;
     this.#discoveryAddr = discoveryAddr;
     this.#masterAddr = masterAddr;
     // A signal ends the program, and with its pipes all processes that it has started.
-    process.once('exit', this.#clear);
+    process.once('exit', this.#thaw);
   }
 
   static async prepare(python: string, settings: StoreSettings): Promise<PeerProcesses> {
-    const folder = await mkdtemp(join(tmpdir(), 'meshcache-bench-'));
-    return new PeerProcesses(python, settings, folder, [await freeAddress(), await freeAddress()]);
+    return new PeerProcesses(python, settings, [await freeAddress(), await freeAddress()]);
   }
 
   /** Starts a member. The first one of Mooncake also starts its master, and the first node runs the discovery. */
@@ -152,7 +142,7 @@ export class PeerProcesses {
   async #addNode(config: Readonly<Record<string, unknown>>): Promise<Member> {
     const node = new PeerProcess<NodeCommand, NodeAnswer>('peers');
     this.#nodes.push(node);
-    const address = join(this.#folder, `${this.#drivers.length}.sock`);
+    const address = join(this.#folder.path, `${this.#drivers.length}.sock`);
     const { storeBytes: poolBytes, config: ofAll } = this.#settings;
     const all = { ...ofAll, ...config, client_socket: address };
     await node.call({ kind: 'start', discoveryAddr: this.#discoveryAddr, poolBytes, config: all });
@@ -181,8 +171,8 @@ export class PeerProcesses {
   async end(): Promise<void> {
     for (const burner of this.#burners) burner.kill('SIGKILL');
     await Promise.all([...this.#drivers.map((driver) => driver.end()), ...this.#nodes.map((node) => node.kill())]);
-    process.off('exit', this.#clear);
-    this.#clear();
+    process.off('exit', this.#thaw);
+    this.#folder.remove();
   }
 
   async #driver(
