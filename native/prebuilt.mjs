@@ -1,7 +1,7 @@
 // Builds the addon for other machines into build/prebuilt, one npm package for each processor and C library: `npm run build:prebuilt`.
 // zig is the compiler for all of them: that of test/native/platforms.sh, that of PyPI's ziglang, or the one that MESHCACHE_ZIG names. RDMA needs the
 // headers of this machine, which are alike everywhere.
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -49,6 +49,22 @@ function compiler() {
   return named === undefined ? ['python3', '-m', 'ziglang'] : [named];
 }
 
+/** Digest of all that makes the packages what they are, but their platforms. */
+function inputs(headers, manifest) {
+  const digest = createHash('sha256').update(JSON.stringify([FLAGS, PLATFORMS, manifest]));
+  const [program, ...before] = compiler();
+  const version = spawnSync(program, [...before, 'version'], { encoding: 'utf8' });
+  if (version.status !== 0) throw new Error('there is no zig; test/native/platforms.sh --zig brings it, MESHCACHE_ZIG names another');
+  digest.update(version.stdout);
+  const packages = ['node-addon-api', 'node-api-headers'].map((name) => join('node_modules', name));
+  for (const folder of ['native', headers, ...packages]) {
+    for (const path of readdirSync(folder, { recursive: true }).sort()) {
+      if (/\.(?:cc|h|map|json)$/.test(path)) digest.update(path).update(readFileSync(join(folder, path)));
+    }
+  }
+  return digest.digest('hex');
+}
+
 /** Writes the package of one platform. Rejects if the compiler fails. */
 async function buildPackage(platform, headers, { version, license, repository, engines, publishConfig }) {
   const { target, cpu, libc } = PLATFORMS[platform];
@@ -63,7 +79,7 @@ async function buildPackage(platform, headers, { version, license, repository, e
   const addon = join(folder, 'meshcache.node');
   const args = [...before, 'c++', '-target', target, ...FLAGS, ...includes, ...sources(), '-o', addon];
   const [status] = await once(spawn(program, args, { stdio: 'inherit' }), 'close');
-  if (status !== 0) throw new Error(`${platform} was not built; see above (zig: test/native/platforms.sh --zig)`);
+  if (status !== 0) throw new Error(`${platform} was not built; see above`);
   writeFileSync(`${addon}.sha256`, `${createHash('sha256').update(readFileSync(addon)).digest('hex')}\n`);
   const description = `The native addon of meshcache for ${platform}`;
   const name = `@meshcache/${platform}`;
@@ -78,7 +94,10 @@ async function buildPackage(platform, headers, { version, license, repository, e
   console.log(finished);
 }
 
-/** Builds the packages of all platforms, or of those that MESHCACHE_PLATFORM names, at the same time: zig takes one processor for each. */
+/**
+ * Builds the packages of all platforms, or of those that MESHCACHE_PLATFORM names, at the same time: zig takes one processor, and a minute, for
+ * each. Those that were built from the same files stay.
+ */
 export async function buildPrebuilt(manifest) {
   const platforms = process.env.MESHCACHE_PLATFORM?.split(',') ?? Object.keys(PLATFORMS);
   const unknown = platforms.find((platform) => !(platform in PLATFORMS));
@@ -90,7 +109,16 @@ export async function buildPrebuilt(manifest) {
   }
   const headers = rdmaHeaders();
   try {
-    await Promise.all(platforms.map((platform) => buildPackage(platform, headers, manifest)));
+    const made = inputs(headers, manifest);
+    const isMade = (platform) => {
+      const path = join(OUTPUT, `${platform}.inputs`);
+      return existsSync(join(OUTPUT, platform)) && existsSync(path) && readFileSync(path, 'utf8') === made;
+    };
+    const build = async (platform) => {
+      await buildPackage(platform, headers, manifest);
+      writeFileSync(join(OUTPUT, `${platform}.inputs`), made);
+    };
+    await Promise.all(platforms.filter((platform) => !isMade(platform)).map(build));
   } finally {
     rmSync(headers, { recursive: true });
   }

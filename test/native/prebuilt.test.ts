@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
 import { addon, suffix, withAddon } from '../_support/native/addon.js';
-import { OWN_PLATFORM, PLATFORMS } from '../_support/release/prebuilt.js';
+import { nodeFor, OWN_PLATFORM, PLATFORMS } from '../_support/release/prebuilt.js';
 import { unless } from '../_support/unless.js';
 
 const run = promisify(execFile);
@@ -109,14 +109,6 @@ function checkout(t: ExecutionContext, packaged: string): string {
   cpSync(packaged, join(folder, 'build/native'), { recursive: true });
   symlinkSync(resolve('node_modules'), join(folder, 'node_modules'));
   return folder;
-}
-
-/** A program that runs Node for that platform, here perhaps under an emulator; the environment may name another. */
-function nodeFor(platform: string): string | undefined {
-  const named = process.env[`MESHCACHE_NODE_${platform.toUpperCase().replaceAll('-', '_')}`];
-  if (named !== undefined || platform === OWN_PLATFORM) return named ?? process.execPath;
-  const brought = resolve('build/platforms', platform, 'node');
-  return existsSync(brought) ? brought : undefined;
 }
 
 for (const platform of PLATFORMS) {

@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   copyFileSync,
@@ -22,7 +22,7 @@ import { type Bill, billOf, COMPILED_IN, componentsOf, noticed } from '../_suppo
 import * as checks from '../_support/release/checks.js';
 import {
   manifestOfUser,
-  OWN_PLATFORM,
+  nodeFor,
   type PackedAddon,
   PLATFORMS,
   packAddons,
@@ -110,11 +110,11 @@ function checkContents(artefacts: Readonly<Record<string, checks.Contents>>): vo
 }
 
 /** Installs a packed artefact into an empty folder by `install`, and has its demo check every byte that it reads. */
-function use(name: string, install: (folder: string) => string): void {
+function use(name: string, install: (folder: string) => string[]): void {
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-release-'));
   try {
-    const program = install(folder);
-    const result = JSON.parse(run(program, DEMO, folder)) as { wrong_bytes: number; prefix_hits: number };
+    const [program, ...args] = install(folder) as [string, ...string[]];
+    const result = JSON.parse(run(program, [...args, ...DEMO], folder)) as { wrong_bytes: number; prefix_hits: number };
     const isGood = result.wrong_bytes === 0 && result.prefix_hits > 0;
     const said = `installed, its demo read ${result.prefix_hits} pages, ${result.wrong_bytes} wrong bytes`;
     report(`use of the ${name}`, isGood ? [] : [said], said);
@@ -125,34 +125,49 @@ function use(name: string, install: (folder: string) => string): void {
   }
 }
 
-function installTarball(folder: string, tarball: string, addons: readonly PackedAddon[]): string {
+function installTarball(
+  folder: string,
+  tarball: string,
+  addons: readonly PackedAddon[],
+  where: string[] = [],
+): string[] {
   writeFileSync(join(folder, 'package.json'), manifestOfUser(addons));
   const quick = ['--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund'];
-  run('npm', ['install', ...quick, resolve(tarball)], folder);
-  return join(folder, 'node_modules/.bin/meshcache');
+  run('npm', ['install', ...quick, ...where, resolve(tarball)], folder);
+  return [join(folder, 'node_modules/.bin/meshcache')];
 }
 
-/** As {@link installTarball}, without the addon of the tarball: npm must have brought the one for this platform, and no other. */
-function installAddon(folder: string, tarball: string, addons: readonly PackedAddon[]): string {
-  const program = installTarball(folder, tarball, addons);
-  rmSync(join(folder, 'node_modules/meshcache/build/native'), { recursive: true });
-  const scope = join(folder, 'node_modules/@meshcache');
-  const brought = existsSync(scope) ? readdirSync(scope) : [];
-  const fitting = addons.map(({ platform }) => platform).filter((platform) => platform === OWN_PLATFORM);
-  if (brought.join() !== fitting.join()) throw new Error(`npm has brought the addon for ${brought.join() || 'none'}`);
+/**
+ * As {@link installTarball} on another platform, and without the addon of the tarball: npm must have brought the one for
+ * that platform, and no other.
+ */
+function installAddon(folder: string, tarball: string, addons: readonly PackedAddon[], platform: string): string[] {
+  const [os, cpu, libc] = platform.split('-');
+  installTarball(folder, tarball, addons, [`--os=${os}`, `--cpu=${cpu}`, `--libc=${libc}`]);
+  const own = join(folder, 'node_modules/meshcache');
+  rmSync(join(own, 'build/native'), { recursive: true });
+  const brought = readdirSync(join(folder, 'node_modules/@meshcache'));
+  if (brought.join() !== platform) throw new Error(`npm has brought the addon for ${brought.join() || 'none'}`);
+  const node = nodeFor(platform) as string;
   const asked = `import { HAS_RDMA } from 'meshcache/native'; console.log(HAS_RDMA);`;
-  const found = run(process.execPath, ['--input-type=module', '-e', asked], folder).trim();
-  if (found !== String(fitting.length > 0)) throw new Error(`the addon has RDMA: ${found}`);
-  return program;
+  const found = run(node, ['--input-type=module', '-e', asked], folder).trim();
+  if (found !== 'true') throw new Error(`the addon has RDMA: ${found}`);
+  return [node, join(own, 'build/dist/cli.js')];
 }
 
-function installWheel(folder: string, wheel: string): string {
+function installWheel(folder: string, wheel: string): string[] {
   const wheels = fetchedWheels();
   if (wheels.missing !== '') throw new Error(`what it needs from PyPI is missing: ${wheels.missing}`);
   run('python3', ['-m', 'venv', folder]);
   const found = ['--disable-pip-version-check', '--no-index', '--find-links', wheels.folder];
   run(join(folder, 'bin/pip'), ['install', '--quiet', ...found, resolve(wheel)]);
-  return join(folder, 'bin/meshcache');
+  return [join(folder, 'bin/meshcache')];
+}
+
+/** Brings the tools of a step, and builds with them. Without a network, the release goes without what they make. */
+function prepare(program: string, args: readonly string[]): void {
+  const { status } = spawnSync(program, args, { stdio: ['ignore', 'inherit', 'inherit'] });
+  if (status !== 0) console.log(`went on  ${[program, ...args].join(' ')} failed; see above`);
 }
 
 /** Packs the chart; the packed one must give the manifests that the folder gives. Returns its path; empty if it is not made. */
@@ -241,6 +256,9 @@ function writeChecksums(): void {
   report('checksums', [], `${names.length} files in ${FOLDER}/SHA256SUMS`);
 }
 
+prepare('test/deploy/tools.sh', []);
+prepare('test/native/platforms.sh', []);
+prepare(process.execPath, ['build.config.mjs', 'prebuilt']);
 rmSync(FOLDER, { recursive: true, force: true });
 mkdirSync(FOLDER, { recursive: true });
 const addons = await packAddons(FOLDER);
@@ -259,12 +277,15 @@ checkContents({
 reportLater(
   'addon for each platform',
   PLATFORMS.filter((platform) => !addons.some((each) => each.platform === platform)).map(
-    (platform) => `there is none for ${platform}: test/native/platforms.sh --zig && npm run build:prebuilt`,
+    (platform) => `there is none for ${platform}; see the output of build.config.mjs prebuilt`,
   ),
   addons.map(({ platform, size }) => `${platform} ${size} bytes`).join(', '),
 );
 use('tarball', (folder) => installTarball(folder, tarball, addons));
-if (addons.length > 0) use('addons', (folder) => installAddon(folder, tarball, addons));
+for (const { platform } of addons) {
+  if (nodeFor(platform) === undefined) leaveOut(`use of ${platform}`, 'no Node for it; see test/native/platforms.sh');
+  else use(platform, (folder) => installAddon(folder, tarball, addons, platform));
+}
 use('wheel', (folder) => installWheel(folder, wheel));
 const chart = packChart();
 const image = await saveImage();

@@ -54,6 +54,14 @@ export function manifestOfUser(addons: readonly PackedAddon[]): string {
   return JSON.stringify({ private: true, overrides });
 }
 
+/** A program that runs Node for that platform, here perhaps under an emulator; the environment may name another. */
+export function nodeFor(platform: string): string | undefined {
+  const named = process.env[`MESHCACHE_NODE_${platform.toUpperCase().replaceAll('-', '_')}`];
+  if (named !== undefined || platform === OWN_PLATFORM) return named ?? process.execPath;
+  const brought = resolve('build/platforms', platform, 'node');
+  return existsSync(brought) ? brought : undefined;
+}
+
 function hasGlibc(): boolean {
   const { header } = process.report.getReport() as { readonly header: { readonly glibcVersionRuntime?: string } };
   return header.glibcVersionRuntime !== undefined;
