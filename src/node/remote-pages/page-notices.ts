@@ -116,8 +116,12 @@ export class PageNotices {
   }
 
   async #report(nodeId: string, reports: readonly ReadReport[]): Promise<void> {
-    const reads = reports.filter((report) => 'hint' in report);
-    const expected = reports.filter((report) => 'expectedAtMs' in report);
+    const reads: ReportedRead[] = [];
+    const expected: ExpectedRead[] = [];
+    for (const report of reports) {
+      if ('hint' in report) reads.push(report);
+      else expected.push(report);
+    }
     if (reads.length > 0) {
       const read_hints = Uint8Array.from(reads, ({ hint }) => hintNumber(hint));
       await this.#call(nodeId, 'pool.touch', { ...keysOf(reads), read_counts: countsOf(reads), read_hints });
@@ -150,7 +154,9 @@ export class PageNotices {
 }
 
 function keysOf(reports: readonly ReadReport[]): ReturnType<typeof keyFields> {
-  return keyFields(reports.flatMap(({ keys }) => keys));
+  const all: string[] = [];
+  for (const { keys } of reports) for (const key of keys) all.push(key);
+  return keyFields(all);
 }
 
 function countsOf(reports: readonly ReadReport[]): Buffer {

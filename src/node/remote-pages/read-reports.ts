@@ -34,19 +34,17 @@ export interface ReadReportsParts {
   readonly metrics: MetricsSink;
 }
 
-/** A read that waits to be reported, with the total characters of its keys. */
-type WaitingRead = ReadReport & { readonly characters: number };
-
 /** The reads of one owner's pages that wait to be reported. */
 interface OwnerReads {
   /** The waiting reads, the oldest first. */
-  reads: WaitingRead[];
+  reads: ReadReport[];
+  /** Total keys of the waiting reads. */
   keys: number;
   /** Time of the clock at which the oldest read must be reported. */
   dueMs: number;
   /** The report in flight; undefined: none. */
   underWay: Promise<void> | undefined;
-  /** Cancels the timer of the next report; undefined when no timer runs. */
+  /** Cancels the timer of the next report, which ends at `dueMs`; undefined when no timer runs. */
   cancelTimer: (() => void) | undefined;
 }
 
@@ -83,9 +81,9 @@ export class ReadReports {
     const owner = this.#ownerOf(nodeId);
     if (owner.reads.length === 0) owner.dueMs = this.#parts.clock.nowMs() + READ_REPORT_DELAY_MS;
     for (let start = 0; start < keys.length; ) {
-      const { end, characters } = messageFrom(keys, start);
-      const some = start === 0 && end === keys.length ? keys : keys.slice(start, end);
-      this.#push(owner, { ...report, keys: some, characters });
+      const end = messageEnd(keys, start);
+      const isWhole = start === 0 && end === keys.length;
+      this.#push(owner, isWhole ? report : { ...report, keys: keys.slice(start, end) });
       start = end;
     }
     this.#dropAboveLimits();
@@ -97,6 +95,8 @@ export class ReadReports {
     const nowMs = this.#parts.clock.nowMs();
     const told = [...this.#owners].map(async ([nodeId, owner]) => {
       owner.dueMs = nowMs;
+      owner.cancelTimer?.();
+      owner.cancelTimer = undefined;
       this.#goOn(nodeId, owner);
       while (owner.underWay !== undefined) await owner.underWay;
     });
@@ -147,14 +147,16 @@ export class ReadReports {
       this.#owners.delete(nodeId);
       return;
     }
+    const isFull = owner.keys >= READ_REPORT_FULL_KEYS;
+    if (!isFull && owner.cancelTimer !== undefined) return;
     const waitMs = owner.dueMs - this.#parts.clock.nowMs();
-    if (owner.keys >= READ_REPORT_FULL_KEYS || waitMs <= 0) {
+    if (isFull || waitMs <= 0) {
       owner.cancelTimer?.();
       owner.cancelTimer = undefined;
       owner.underWay = this.#send(nodeId, owner);
       return;
     }
-    owner.cancelTimer ??= this.#parts.clock.after(waitMs, () => {
+    owner.cancelTimer = this.#parts.clock.after(waitMs, () => {
       owner.cancelTimer = undefined;
       this.#goOn(nodeId, owner);
     });
@@ -181,7 +183,7 @@ export class ReadReports {
     let [keys, characters] = [0, 0];
     for (const read of owner.reads) {
       keys += read.keys.length;
-      characters += read.characters;
+      characters += charactersOf(read.keys);
       if (taken.length > 0 && (keys > READ_REPORT_MAX_KEYS || characters > READ_REPORT_MAX_CHARACTERS)) break;
       taken.push(read);
     }
@@ -189,7 +191,7 @@ export class ReadReports {
     return taken;
   }
 
-  #push(owner: OwnerReads, read: WaitingRead): void {
+  #push(owner: OwnerReads, read: ReadReport): void {
     owner.reads.push(read);
     this.#add(owner, read, 1);
   }
@@ -201,10 +203,10 @@ export class ReadReports {
     return readsOf(read);
   }
 
-  #add(owner: OwnerReads, { keys, characters }: WaitingRead, sign: 1 | -1): void {
+  #add(owner: OwnerReads, { keys }: ReadReport, sign: 1 | -1): void {
     owner.keys += sign * keys.length;
     this.#waitingKeys += sign * keys.length;
-    this.#waitingCharacters += sign * characters;
+    this.#waitingCharacters += sign * charactersOf(keys);
   }
 
   #dropAboveLimits(): void {
@@ -232,11 +234,13 @@ function readsOf(report: ReadReport): number {
 }
 
 function charactersOf(keys: readonly string[]): number {
-  return keys.reduce((sum, key) => sum + key.length, 0);
+  let characters = 0;
+  for (const { length } of keys) characters += length;
+  return characters;
 }
 
 /** Returns the end of the part of a read that fits in one report: at least one key. */
-function messageFrom(keys: readonly string[], start: number): { readonly end: number; readonly characters: number } {
+function messageEnd(keys: readonly string[], start: number): number {
   let characters = 0;
   let end = start;
   for (; end < keys.length && end - start < READ_REPORT_MAX_KEYS; end++) {
@@ -244,5 +248,5 @@ function messageFrom(keys: readonly string[], start: number): { readonly end: nu
     if (end > start && characters + length > READ_REPORT_MAX_CHARACTERS) break;
     characters += length;
   }
-  return { end, characters };
+  return end;
 }
