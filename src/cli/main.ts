@@ -71,12 +71,15 @@ function takeLogFormat(words: readonly string[]): void {
 }
 
 /**
- * The words to parse. For an unknown command only its name, because a --help after it would hide that it is unknown.
+ * The words to parse: `sim growth --help` for `help sim growth`. Of an unknown command only its name, because a --help
+ * beside it would hide that it is unknown.
  */
-function wordsFor(program: Command, words: readonly string[]): readonly string[] {
-  const name = words[0] === 'help' ? words[1] : words[0];
-  if (name === undefined || name.startsWith('-') || name === 'help') return words;
-  return program.commands.some((command) => command.name() === name) ? words : [name];
+function wordsFor(command: Command, words: readonly string[], asked: readonly string[] = []): readonly string[] {
+  const [word, ...others] = words;
+  if (word === undefined || word.startsWith('-') || command.commands.length === 0) return [...asked, ...words];
+  if (word === 'help') return wordsFor(command, others, ['--help']);
+  const named = command.commands.find((each) => each.name() === word);
+  return named === undefined ? [word] : [word, ...wordsFor(named, others, asked)];
 }
 
 interface Interruptible {

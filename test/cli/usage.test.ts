@@ -6,6 +6,9 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['dance'], /unknown command 'dance'/],
   [['simulate', '--help'], /unknown command 'simulate'/],
   [['help', 'simulate'], /unknown command 'simulate'/],
+  [['help', 'sim', 'dance'], /unknown command 'dance'/],
+  [['sim', 'help', 'dance'], /unknown command 'dance'/],
+  [['sim', 'dance', '--help'], /unknown command 'dance'/],
   [['demo', '--nodes', 'three'], /--nodes/, /'three'/, /whole number of 1 to 64/],
   [['demo', '--nodes', '0'], /--nodes/, /'0'/, /whole number of 1 to 64/],
   [['demo', '--nodes'], /--nodes/, /missing/],
@@ -131,6 +134,15 @@ for (const command of [
     for (const line of run.stdout.split('\n')) t.true(line.length <= 80, line);
   });
 }
+
+test.serial('usage: help shows the help of nested commands, and of those with arguments', async (t) => {
+  for (const command of ['demo', 'sim', 'sim growth', 'bench', 'delete key']) {
+    const asked = await runCli([...command.split(' '), '--help']);
+    t.regex(asked.stdout, /^Usage: meshcache /);
+    t.deepEqual(await runCli(['help', ...command.split(' ')]), asked, command);
+  }
+  t.regex((await runCli(['sim', 'help', 'growth'])).stdout, /^Usage: meshcache sim growth /);
+});
 
 test.serial('usage: a failure has status 1 and a message without a stack', async (t) => {
   const run = await runCli(['replay', '/no/such/trace.jsonl']);

@@ -39,7 +39,11 @@ export function simGrowthCommand(context: CommandContext): Command {
     .description(
       'what each node of a cluster costs as there are more of them: joining, resting, losing a tenth, restarting',
     )
-    .option('--nodes <counts>', 'numbers of nodes, comma-separated', listOf(wholeNumber(4, NODES_MAX_COUNT)), [10, 100])
+    .addOption(
+      new Option('--nodes <counts>', 'numbers of nodes, comma-separated')
+        .argParser(listOf(wholeNumber(4, NODES_MAX_COUNT)))
+        .default([10, 100], '10,100'),
+    )
     .option('--pages <count>', 'pages that each node sets', wholeNumber(1, 65_536), 64)
     .option('--named', 'set named entries, of one content each, instead of computed pages', false)
     .addOption(
