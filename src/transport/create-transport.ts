@@ -5,8 +5,8 @@ import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { formatEndpoint } from '../base/environment/network.js';
 import { ConfigError, RdmaError } from '../base/errors.js';
 import { type NativeAddon, type RailOptions, RDMA_STATS, type RdmaStatName } from '../native/addon/contract.js';
-import { selectRails } from '../native/devices/rail-selection.js';
-import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/devices/rdma-devices.js';
+import { type RailSelection, selectRails } from '../native/devices/rail-selection.js';
+import { type RdmaDevice, type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/devices/rdma-devices.js';
 import { PORT_ADVICE, rdmaSupport } from '../native/devices/rdma-support.js';
 import { type SecurityConfig, securedEnvironment } from '../net/credentials/secured-environment.js';
 import type { DataProtocol } from '../types.js';
@@ -57,6 +57,12 @@ export interface TransportConfig extends SecurityConfig {
   /** Size of the pool in bytes. RDMA is used only if this much memory can be locked. */
   readonly globalSegmentSize?: number;
 }
+
+/** The part of a configuration that selects RDMA devices, ports and addresses. */
+type RailConfig = Pick<
+  TransportConfig,
+  'deviceName' | 'deviceNames' | 'ibPort' | 'gidIndex' | 'rdmaPort' | 'localHostname'
+>;
 
 /** The addon and rails for RDMA, or the reason why RDMA is not used. */
 type RdmaPlan =
@@ -147,9 +153,7 @@ async function planRdma(config: TransportConfig, env: Environment, rdmaHost: Rdm
   const support = rdmaSupport({ host, bytes: config.globalSegmentSize });
   // If the device name is wrong, report that first, rather than an inactive port or memory that cannot be locked.
   const isSelectable = support.usable || ['port', 'memlock', 'memory'].includes(support.step);
-  const selection = isSelectable
-    ? selectRails(await wishesOf(config, env.host), host.devices(), { nameOf })
-    : undefined;
+  const selection = isSelectable ? await configuredRails(config, env.host, host.devices()) : undefined;
   if (!support.usable)
     return { addon: null, reason: `no RDMA: ${support.reason}${wishText(config)}`, advice: support.advice };
   const { addon, reason } = host.load();
@@ -199,9 +203,16 @@ function isTakenPort(error: unknown, { rdmaPort = 0 }: TransportConfig): error i
   return error instanceof RdmaError && rdmaPort > 0 && error.errno === constants.errno.EADDRINUSE;
 }
 
-async function wishesOf(config: TransportConfig, host: Host) {
-  const { deviceName, deviceNames, ibPort, gidIndex, rdmaPort: port, localHostname } = config;
-  return {
+/**
+ * Selects the devices, ports and addresses that a configuration asks for. Throws `ConfigError` for those that this
+ * machine does not have.
+ */
+export async function configuredRails(
+  { deviceName, deviceNames, ibPort, gidIndex, rdmaPort: port, localHostname }: RailConfig,
+  host: Host,
+  devices: readonly RdmaDevice[],
+): Promise<RailSelection> {
+  const wishes = {
     deviceName,
     deviceNames,
     ibPort: ibPort === IB_PORT_BY_DEFAULT ? undefined : ibPort,
@@ -210,6 +221,7 @@ async function wishesOf(config: TransportConfig, host: Host) {
     // Undefined if the name cannot be resolved, which TCP will report.
     bindHost: localHostname === undefined ? undefined : (await host.resolve(localHostname))[0],
   };
+  return selectRails(wishes, devices, { nameOf });
 }
 
 function nameOf(wish: string): string {

@@ -49,6 +49,16 @@ test('doctor, RDMA: a read through the device', async (t) => {
   t.regex(finding?.detail ?? '', /rdma_bind_addr: Cannot assign/);
 });
 
+test('doctor, RDMA: a read through each configured device, and through no other', async (t) => {
+  const devices = () => ['fake0', 'fake1', 'fake2'].map((name) => ({ ...fakeDevice(), name }));
+  const through = async (config: Parameters<typeof checkRdmaTrip>[1]) =>
+    (await checkRdmaTrip(fabric.host({ devices }), config)).map(({ detail }) => /through (\w+)/.exec(detail)?.[1]);
+  t.deepEqual(await through({}), ['fake0']);
+  t.deepEqual(await through({ deviceName: 'fake2' }), ['fake2']);
+  t.deepEqual(await through({ deviceNames: ['fake2', 'fake1'] }), ['fake2', 'fake1']);
+  await t.throwsAsync(through({ deviceName: 'fake7' }), { message: /"device_name": there is no RDMA device fake7/ });
+});
+
 test('doctor, RDMA: too little memory that can be locked matters where there is a device', (t) => {
   const lockedMemory = () => ({ limitBytes: 2 ** 23, isPrivileged: false });
   t.like(checkLockedMemory(fabric.host({ lockedMemory })), { state: 'warning' });

@@ -8,6 +8,7 @@ import { formatSize } from '../../base/sizes.js';
 import { type CommandContext, CommandFailure, EXIT_FAILURE, printResult } from '../../command/context.js';
 import { jsonOption } from '../../command/options.js';
 import type { Paint } from '../../command/terminal.js';
+import type { MeshCacheConfig } from '../../config.js';
 import { ConsistentHashRing, PoolAllocator } from '../../core/index.js';
 import { loadNative } from '../../native/addon/loader.js';
 import { systemRdmaHost } from '../../native/devices/rdma-devices.js';
@@ -83,7 +84,8 @@ export async function examine({
   onCheck = () => {},
   isRdmaOnly = false,
 }: DoctorOptions): Promise<Finding[]> {
-  const all: readonly (readonly [string, Check])[] = [...machineChecks(configuration), ...nodeChecks(configuration)];
+  const checked = checkConfiguration(configuration);
+  const all = [...machineChecks(configuration, checked.config), ...nodeChecks(configuration, checked)];
   const checks = isRdmaOnly ? all.filter(([subject]) => RDMA_SUBJECTS.includes(subject)) : all;
   const findings: Finding[] = [];
   for (const [subject, check] of checks) {
@@ -97,12 +99,12 @@ export async function examine({
   return findings;
 }
 
-function machineChecks({ mapping }: Configuration): [string, Check][] {
+function machineChecks({ mapping }: Configuration, config: MeshCacheConfig | undefined): [string, Check][] {
   return [
     ['Node.js', checkNodeVersion],
     ['WASM core', checkCore],
     ['native addon', () => checkAddon(loadNative())],
-    ...rdmaChecks(mapping.protocol !== 'tcp'),
+    ...rdmaChecks(mapping.protocol !== 'tcp', config),
     ['huge pages', () => checkHugePages()],
     ['NUMA', () => checkNuma()],
     ['open files', checkOpenFiles],
@@ -114,18 +116,20 @@ function machineChecks({ mapping }: Configuration): [string, Check][] {
   ];
 }
 
-function rdmaChecks(isWanted: boolean): [string, Check][] {
+function rdmaChecks(isWanted: boolean, config: MeshCacheConfig | undefined): [string, Check][] {
   if (!isWanted) return [['RDMA', () => ({ subject: 'RDMA', state: 'n/a', detail: 'not wanted: protocol is tcp' })]];
   return [
     ['RDMA', () => checkRdma(systemRdmaHost)],
-    ['RDMA trip', () => checkRdmaTrip(systemRdmaHost)],
+    ['RDMA trip', () => checkRdmaTrip(systemRdmaHost, config)],
     ['locked memory', () => checkLockedMemory(systemRdmaHost)],
   ];
 }
 
 /** Checks of the configuration. If it is rejected, only discovery is checked as well. */
-function nodeChecks(configuration: Configuration): [string, Check][] {
-  const { config, findings } = checkConfiguration(configuration);
+function nodeChecks(
+  configuration: Configuration,
+  { config, findings }: ReturnType<typeof checkConfiguration>,
+): [string, Check][] {
   const checks: [string, Check][] = [['configuration', () => [...findings]]];
   if (config === undefined) {
     if (configuration.mapping.discovery_addr === undefined) return checks;

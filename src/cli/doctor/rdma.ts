@@ -3,6 +3,7 @@ import { type LogFields, silentLogger } from '../../base/environment/log.js';
 import { formatSize } from '../../base/sizes.js';
 import type { MeshCacheConfig } from '../../config.js';
 import { HostRegion } from '../../memory/host-region.js';
+import type { RailOptions } from '../../native/addon/contract.js';
 import type { NativeLoad } from '../../native/addon/loader.js';
 import { namesIn, textOf } from '../../native/devices/kernel-files.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../../native/devices/locked-memory.js';
@@ -16,7 +17,8 @@ import {
 import { rdmaSupport } from '../../native/devices/rdma-support.js';
 import { TransferEngine } from '../../native/transfer-engine.js';
 import { systemEnvironment } from '../../system/system-environment.js';
-import { createTransport } from '../../transport/create-transport.js';
+import { systemHost } from '../../system/system-host.js';
+import { configuredRails, createTransport } from '../../transport/create-transport.js';
 import type { Finding } from './finding.js';
 
 /** Locked memory that is enough for a pool of the default size. */
@@ -51,13 +53,32 @@ export function checkRdma(host: RdmaHost): Finding[] {
   return [{ subject: 'RDMA', state, detail, advice }, ...ports];
 }
 
-/** Reads this process's own memory through the device, if RDMA can be used. */
-export async function checkRdmaTrip(host: RdmaHost): Promise<Finding[]> {
+/**
+ * Reads this process's own memory through each configured device, by default through the first one that can be used;
+ * nothing if RDMA cannot be used.
+ */
+export async function checkRdmaTrip(host: RdmaHost, config: Partial<MeshCacheConfig> = {}): Promise<Finding[]> {
   if (!rdmaSupport({ host }).usable) return [];
+  // The configured port may be in use by a running node.
+  const { rails } = await configuredRails({ ...config, rdmaPort: 0 }, systemHost, host.devices());
+  const findings: Finding[] = [];
+  for (const rail of rails ?? []) findings.push(await tripOver(rail, host, config.gidIndex));
+  return findings;
+}
+
+/** Reads this process's own memory through one device. */
+async function tripOver(
+  { deviceName, ibPort, address }: RailOptions,
+  host: RdmaHost,
+  gidIndex: number | undefined,
+): Promise<Finding> {
   const subject = 'RDMA trip';
   const region = HostRegion.allocate(2 * TRIP_BYTES);
   try {
-    const engine = new TransferEngine({ host, env: systemEnvironment({ log: silentLogger }) });
+    const engine = new TransferEngine({
+      ...{ deviceName, ibPort, bindHost: address, host, env: systemEnvironment({ log: silentLogger }) },
+      ...(gidIndex === undefined ? {} : { gidIndex }),
+    });
     try {
       region.bytes(0, TRIP_BYTES).fill(0x5d);
       const { rkey } = engine.registerMr(region.addr, region.length);
@@ -69,15 +90,15 @@ export async function checkRdmaTrip(host: RdmaHost): Promise<Finding[]> {
       ]);
       const tookMs = performance.now() - startedMs;
       const isRight = isRead && region.bytes(TRIP_BYTES, TRIP_BYTES).every((byte) => byte === 0x5d);
-      const what = `${formatSize(TRIP_BYTES)} from ${remoteNode}`;
-      if (isRight) return [{ subject, state: 'ok', detail: `${what}, every byte right, ${tookMs.toFixed(1)} ms` }];
+      const what = `${formatSize(TRIP_BYTES)} through ${deviceName} from ${remoteNode}`;
+      if (isRight) return { subject, state: 'ok', detail: `${what}, every byte right, ${tookMs.toFixed(1)} ms` };
       const advice = 'MESHCACHE_LOG=debug says more; does the same device pass `ib_read_bw` with this address?';
-      return [{ subject, state: 'problem', detail: `${what} returned wrong bytes`, advice }];
+      return { subject, state: 'problem', detail: `${what} returned wrong bytes`, advice };
     } finally {
       await engine.close();
     }
   } catch (error) {
-    return [{ subject, state: 'problem', detail: (error as Error).message }];
+    return { subject, state: 'problem', detail: (error as Error).message };
   } finally {
     region.free();
   }

@@ -23,7 +23,7 @@ interface RailSelectionOptions {
 }
 
 /** At least one rail, or a one-line reason why there is none. */
-type RailSelection =
+export type RailSelection =
   | { readonly rails: readonly RailOptions[]; readonly reason: '' }
   | { readonly rails: null; readonly reason: string };
 
