@@ -27,9 +27,9 @@ uint64_t load64(const uint8_t* at) {
   return value;
 }
 
-uint32_t eight_bytes(uint64_t bytes, size_t following) {
+inline uint32_t eight_bytes(uint64_t bytes, size_t following) {
   uint32_t value = 0;
-  for (size_t i = 0; i < 8; i++) value ^= kTables[following + 7 - i][(bytes >> (8 * i)) & 0xff];
+  MESHCACHE_UNROLL for (size_t i = 0; i < 8; i++) value ^= kTables[following + 7 - i][(bytes >> (8 * i)) & 0xff];
   return value;
 }
 

@@ -21,9 +21,6 @@
 #define MESHCACHE_LANES __attribute__((target("+aes")))
 #endif
 
-// Unrolled, the lanes stay in registers.
-#define MESHCACHE_UNROLL _Pragma("GCC unroll 8")
-
 namespace meshcache {
 
 constexpr uint64_t fold_constant(unsigned exponent) { return static_cast<uint64_t>(power_of_x(exponent)) << 1; }

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+// Unrolled, lanes stay in registers, and rows of tables and shifts are constants.
+#define MESHCACHE_UNROLL _Pragma("GCC unroll 8")
+
 namespace meshcache {
 
 // `state` is the complement of the checksum, as all of these functions take and return it.
