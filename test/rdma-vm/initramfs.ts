@@ -15,6 +15,7 @@ const MODULES = [
   'rdma_ucm',
   'ib_uverbs',
   'sch_netem',
+  'veth',
 ];
 
 /**
