@@ -44,9 +44,7 @@ export interface CommandDefinition {
 /** Reads what commander knows of a command and its subcommands. */
 export function definitionOf(command: Command, path = ''): CommandDefinition {
   const help = command.createHelp();
-  const below = help.visibleCommands(command);
-  const names = below.map((each) => each.name()).filter((name) => name !== 'help');
-  const commands = below.map((each) => definitionOf(each, `${path} ${each.name()}`.trim()));
+  const commands = help.visibleCommands(command).map((each) => definitionOf(each, `${path} ${each.name()}`.trim()));
   return {
     name: command.name(),
     path,
@@ -55,8 +53,7 @@ export function definitionOf(command: Command, path = ''): CommandDefinition {
       .visibleOptions(command)
       .map((option) => ({ ...optionDefinition(option), details: help.optionDescription(option) })),
     args: command.registeredArguments.map(argumentDefinition),
-    // The command `help` takes the names of the commands beside it.
-    commands: commands.map((each) => (each.name === 'help' ? withWords(each, names) : each)),
+    commands: commands.map((each) => (each.name === 'help' ? helpOf(commands, each) : each)),
     notes: notesOf(command),
   };
 }
@@ -64,6 +61,11 @@ export function definitionOf(command: Command, path = ''): CommandDefinition {
 /** The command and all below it. */
 export function allCommands(definition: CommandDefinition): CommandDefinition[] {
   return [definition, ...definition.commands.flatMap(allCommands)];
+}
+
+/** The command and all below it, without those that only show the help of others. */
+export function ownCommands(definition: CommandDefinition): CommandDefinition[] {
+  return allCommands(definition).filter(({ path }) => !path.split(' ').includes('help'));
 }
 
 function notesOf(command: Command): string {
@@ -74,9 +76,13 @@ function notesOf(command: Command): string {
   return texts.join('').trim();
 }
 
-function withWords(command: CommandDefinition, words: readonly string[]): CommandDefinition {
-  const args = command.args.map((each) => ({ ...each, proposals: { kind: 'words' as const, words } }));
-  return { ...command, args };
+/** The command `help`, below which are the names of the commands beside it, and of those below them. */
+function helpOf(beside: readonly CommandDefinition[], { name, path, description }: CommandDefinition) {
+  const named = beside.filter((each) => each.name !== 'help');
+  const commands: CommandDefinition[] = named.map((each) =>
+    helpOf(each.commands, { ...each, path: `${path} ${each.name}` }),
+  );
+  return { name, path, description, options: [], args: [], commands, notes: '' };
 }
 
 function optionDefinition({ short, long, flags, description, variadic, required, optional, argChoices }: Option) {

@@ -125,8 +125,15 @@ unless(whyWithout('fish'))('completions: fish completes files and folders', asyn
   writeFileSync(join(folder, 'fish-page'), '');
   mkdirSync(join(folder, 'fish-folder'));
   const script = await scriptFor('fish');
-  const lines = [`meshcache put key ${folder}/fish-p`, `meshcache node --disk-path ${folder}/fish-`];
-  t.deepEqual(proposalsOf('fish', script, lines), [[`${folder}/fish-page`], [`${folder}/fish-folder/`]]);
+  const lines = [
+    `meshcache put key ${folder}/fish-p`,
+    `meshcache node --disk-path ${folder}/fish-`,
+    'meshcache node --disk-path=',
+  ];
+  const [file, afterSpace, joined] = proposalsOf('fish', script, lines);
+  t.deepEqual(file, [`${folder}/fish-page`]);
+  t.deepEqual(afterSpace, [`${folder}/fish-folder/`]);
+  t.true(joined?.includes('--disk-path=src/'), joined?.join());
 });
 
 test('completions: --json has the script and its shell', async (t) => {

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import test from 'ava';
 import { createProgram } from '../../src/cli/program.js';
 import type { CommandContext } from '../../src/command/context.js';
-import { allCommands, definitionOf } from '../../src/command/definition.js';
+import { definitionOf, ownCommands } from '../../src/command/definition.js';
 import { helpWidth, wrapHelp } from '../../src/command/help-text.js';
 import { whyWithout } from '../_support/cli/shells.js';
 import { unless } from '../_support/unless.js';
@@ -54,7 +54,7 @@ unless(whyWithout('script'))(
   async (t) => {
     t.timeout(120_000);
     const program = definitionOf(await createProgram([], {} as CommandContext));
-    const commands = allCommands(program).filter(({ name }) => name !== 'help');
+    const commands = ownCommands(program);
     t.true(commands.length > 20);
     for (const columns of [40, 72, 160]) {
       const calls = commands.map(({ path }) => `'${process.execPath}' '${PROGRAM}' ${path} --help`);

@@ -7,7 +7,7 @@ import test from 'ava';
 import { manualName, manualPage } from '../../src/cli/manual/manual-page.js';
 import { createProgram } from '../../src/cli/program.js';
 import type { CommandContext } from '../../src/command/context.js';
-import { allCommands, definitionOf } from '../../src/command/definition.js';
+import { definitionOf, ownCommands } from '../../src/command/definition.js';
 import { whyWithout } from '../_support/cli/shells.js';
 import { pack } from '../_support/package/packed.js';
 import { unless } from '../_support/unless.js';
@@ -15,7 +15,7 @@ import { unless } from '../_support/unless.js';
 const FOLDER = 'build/man';
 const commands = async () => {
   const program = definitionOf(await createProgram([], {} as CommandContext));
-  return allCommands(program).filter(({ name }) => name !== 'help');
+  return ownCommands(program);
 };
 const pages = () => readdirSync(FOLDER).map((name) => join(FOLDER, name));
 

@@ -21,6 +21,11 @@ function __meshcache_at
     test "$path" = "$argv[1]"
 end
 
+# The function of fish takes the whole of \`--option=\` for the beginning of a name.
+function __meshcache_folders
+    __fish_complete_directories (commandline -ct | string replace -r -- '^--[^=]*=' '')
+end
+
 complete -c meshcache -f
 ${commands.flatMap(linesOf).join('\n')}
 `;
@@ -45,8 +50,8 @@ function optionOf({ flags, description, value }: OptionDefinition): string {
 
 function propose(proposals: Proposals): string {
   if (proposals.kind === 'words') return ` -a ${quoted(proposals.words.join(' '))}`;
-  if (proposals.kind === 'folders') return ` -a '(__fish_complete_directories)'`;
-  return proposals.kind === 'files' ? ' -F' : '';
+  if (proposals.kind === 'files') return ' -F';
+  return proposals.kind === 'folders' ? ' -a "(__meshcache_folders)"' : '';
 }
 
 /** Text in the quotes of fish, in which a backslash escapes. */

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { CommandContext } from '../../command/context.js';
-import { allCommands, definitionOf } from '../../command/definition.js';
+import { definitionOf, ownCommands } from '../../command/definition.js';
 import { packageVersion } from '../../node/reporting/package-version.js';
 import { createProgram } from '../program.js';
 import { manualName, manualPage } from './manual-page.js';
@@ -20,7 +20,7 @@ const date = /\d{4}-\d{2}-\d{2}/.exec(heading ?? '')?.[0] ?? 'unreleased';
 
 // The context is for commands that run, and none does.
 const program = definitionOf(await createProgram([], {} as CommandContext));
-const commands = allCommands(program).filter(({ name }) => name !== 'help');
+const commands = ownCommands(program);
 rmSync(folder, { recursive: true, force: true });
 mkdirSync(folder, { recursive: true });
 for (const command of commands) {

@@ -27,11 +27,13 @@ interface SimGrowthResult {
   readonly pages_per_node: number;
   readonly named: boolean;
   readonly discovery: GrowthDiscovery;
-  readonly clusters: readonly {
-    readonly nodes: number;
-    readonly hash: string;
-    readonly phases: readonly GrowthPhase[];
-  }[];
+  readonly clusters: readonly SimGrowthCluster[];
+}
+
+interface SimGrowthCluster {
+  readonly nodes: number;
+  readonly hash: string;
+  readonly phases: readonly GrowthPhase[];
 }
 
 export function simGrowthCommand(context: CommandContext): Command {
@@ -69,25 +71,8 @@ Messages and bytes are those of both directions, in the mean of all nodes and of
         context.setExitStatus(await untilInterrupted(run, context));
         return;
       }
-      const clusters: SimGrowthResult['clusters'][number][] = [];
-      const machine = { realMs: () => systemClock.nowMs(), heapBytes: () => process.memoryUsage().heapUsed };
-      for (const nodes of options.nodes) {
-        const parts = {
-          nodes,
-          seed: options.seed,
-          pagesPerNode: options.pages,
-          isNamed: options.named,
-          discovery: options.discovery,
-          restS: options.rest,
-        };
-        const onPhase = (phase: GrowthPhase) => {
-          const columns = Object.entries(sourceColumns(phase)).map(([name, count]) => `, ${name} ${count} times`);
-          context.tell(`${nodes} nodes, ${phase.name}: simulated in ${phase.realS.toFixed(1)} s${columns.join('')}`);
-        };
-        const growth = new Growth({ ...parts, onPhase }, machine);
-        const phases = await untilInterrupted(growth.run(), context);
-        clusters.push({ nodes, hash: growth.hash, phases });
-      }
+      const clusters: SimGrowthCluster[] = [];
+      for (const nodes of options.nodes) clusters.push(await grow(nodes, options, context));
       const result: SimGrowthResult = {
         seed: options.seed,
         pages_per_node: options.pages,
@@ -97,6 +82,26 @@ Messages and bytes are those of both directions, in the mean of all nodes and of
       };
       printResult(context, result, { json: options.json, asText: formatGrowth });
     });
+}
+
+/** Simulates one cluster, and tells of its phases as they end. */
+async function grow(nodes: number, options: SimGrowthOptions, context: CommandContext): Promise<SimGrowthCluster> {
+  const parts = {
+    nodes,
+    seed: options.seed,
+    pagesPerNode: options.pages,
+    isNamed: options.named,
+    discovery: options.discovery,
+    restS: options.rest,
+  };
+  const onPhase = (phase: GrowthPhase) => {
+    const columns = Object.entries(sourceColumns(phase)).map(([name, count]) => `, ${name} ${count} times`);
+    context.tell(`${nodes} nodes, ${phase.name}: simulated in ${phase.realS.toFixed(1)} s${columns.join('')}`);
+  };
+  const machine = { realMs: () => systemClock.nowMs(), heapBytes: () => process.memoryUsage().heapUsed };
+  const growth = new Growth({ ...parts, onPhase }, machine);
+  const phases = await untilInterrupted(growth.run(), context);
+  return { nodes, hash: growth.hash, phases };
 }
 
 /** Columns about the discovery source, summed over all nodes; none without requests, as with a list of addresses. */
