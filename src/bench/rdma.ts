@@ -11,6 +11,7 @@ import { findProgram } from '../processes/programs.js';
 import { systemRandom } from '../system/system-random.js';
 import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
 import { type BenchOptions, type BenchReport, median } from './measuring/report.js';
+import { SoftirqThreads } from './measuring/softirq-threads.js';
 import {
   awaitMembers,
   benchKeys,
@@ -44,11 +45,16 @@ interface IbReadBwOptions {
 }
 
 /** Measurements of the reading process from its start to its end. */
-interface IbReadBwResult {
+interface IbReadBwTimes {
   /** Seconds that the process ran. */
   readonly elapsedS: number;
   /** User and system time in seconds. */
   readonly cpuS: number;
+}
+
+interface IbReadBwResult extends IbReadBwTimes {
+  /** Seconds of the kernel's threads meanwhile. */
+  readonly kernelS: number;
 }
 
 const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
@@ -73,6 +79,8 @@ interface Run {
   readonly bytesPerS: number;
   /** Processor seconds of the reading process per GiB, user and system time together. */
   readonly cpuSPerGib: number;
+  /** Processor seconds of the kernel's threads per GiB meanwhile; see {@link SoftirqThreads}. */
+  readonly kernelSPerGib: number;
 }
 
 interface Contender {
@@ -107,6 +115,7 @@ class RdmaBench {
   readonly #store: MeshCacheStore;
   readonly #target: HostRegion;
   readonly #perftest: string | undefined;
+  readonly #softirqs = new SoftirqThreads();
 
   static async start(options: BenchOptions): Promise<RdmaBench> {
     const engine = new TransferEngine({ deviceName: options.device });
@@ -164,6 +173,8 @@ class RdmaBench {
       `batchGetV1 over ${protocol}: ${LANES_COUNT} batches of at most ${BATCH_MAX_PAGES} pages at a time; half of the directory lookups cross to the other process.`,
       'ratio: to ib_read_bw, which polls for completions all the time; with -e it sleeps until there are some.',
       'cpu_s_per_gib: user and system time of the reading process; cpu_ratio: to that of ib_read_bw in the same round.',
+      'kernel_s_per_gib: time of ksoftirqd meanwhile, which does a varying part of the work of a software device; total_ratio: of both together, to those of ib_read_bw in the same round.',
+      ...(this.#softirqs.count === 0 ? ['No ksoftirqd is visible here: total_ratio is cpu_ratio.'] : []),
       ...(this.#perftest === undefined
         ? ['Without ib_read_bw, which is not installed: ratios are to TransferEngine.']
         : []),
@@ -187,7 +198,10 @@ class RdmaBench {
     const references = runs[0] as Run[];
     const reference = median(references.map((run) => run.bytesPerS));
     return contenders.map(({ name }, c) => {
-      const speeds = (runs[c] as Run[]).map((run) => run.bytesPerS / 1e6);
+      const own = runs[c] as Run[];
+      const speeds = own.map((run) => run.bytesPerS / 1e6);
+      const medianRatio = (pick: (run: Run) => number): number =>
+        round3(median(own.map((run, r) => pick(run) / pick(references[r] as Run))));
       return {
         page,
         contender: name,
@@ -195,10 +209,10 @@ class RdmaBench {
         min_mb_per_s: round3(Math.min(...speeds)),
         max_mb_per_s: round3(Math.max(...speeds)),
         ratio: round3((median(speeds) * 1e6) / reference),
-        cpu_s_per_gib: round3(median((runs[c] as Run[]).map((run) => run.cpuSPerGib))),
-        cpu_ratio: round3(
-          median((runs[c] as Run[]).map(({ cpuSPerGib }, r) => cpuSPerGib / (references[r] as Run).cpuSPerGib)),
-        ),
+        cpu_s_per_gib: round3(median(own.map((run) => run.cpuSPerGib))),
+        cpu_ratio: medianRatio((run) => run.cpuSPerGib),
+        kernel_s_per_gib: round3(median(own.map((run) => run.kernelSPerGib))),
+        total_ratio: medianRatio((run) => run.cpuSPerGib + run.kernelSPerGib),
       };
     });
   }
@@ -252,6 +266,7 @@ class RdmaBench {
   ): Promise<Run> {
     this.#target.bytes().fill(0);
     const roundMs = this.#options.quick ? QUICK_ROUND_MS : FULL_ROUND_MS;
+    const kernelBeforeS = this.#softirqs.cpuS();
     const cpuBefore = process.cpuUsage();
     const startMs = performance.now();
     let bytes = 0;
@@ -269,11 +284,13 @@ class RdmaBench {
     await Promise.all(Array.from({ length: LANES_COUNT }, (_, lane) => readEvery(lane)));
     const elapsedS = (performance.now() - startMs) / 1000;
     const { user, system } = process.cpuUsage(cpuBefore);
+    const kernelS = this.#softirqs.cpuS() - kernelBeforeS;
     for (let page = 0; (page + 1) * pageBytes <= this.#target.length; page++) {
       if (!isStamped(this.#target.bytes(page * pageBytes, pageBytes), page))
         throw new Error(`page ${page}: wrong bytes`);
     }
-    return { bytesPerS: bytes / elapsedS, cpuSPerGib: (user + system) / 1e6 / (bytes / GIB) };
+    const gib = bytes / GIB;
+    return { bytesPerS: bytes / elapsedS, cpuSPerGib: (user + system) / 1e6 / gib, kernelSPerGib: kernelS / gib };
   }
 
   /**
@@ -286,7 +303,9 @@ class RdmaBench {
     const runFor = async (iterations: number): Promise<IbReadBwResult> => {
       const port = await findFreePort(systemRandom);
       const options = { device, host, port, messageBytes, iterations, queuePairs, depth, sleeps };
-      return runIbReadBw(this.#perftest as string, options);
+      const kernelBeforeS = this.#softirqs.cpuS();
+      const times = await runIbReadBw(this.#perftest as string, options);
+      return { ...times, kernelS: this.#softirqs.cpuS() - kernelBeforeS };
     };
     const bytesOf = (iterations: number): number => iterations * queuePairs * messageBytes;
     let iterations = Math.ceil(FIRST_BYTES / messageBytes / queuePairs);
@@ -299,11 +318,13 @@ class RdmaBench {
         const bytes = bytesOf(iterations);
         const setUpS = median(setUps.map(({ elapsedS }) => elapsedS));
         const setUpCpuS = median(setUps.map(({ cpuS }) => cpuS));
+        const setUpKernelS = median(setUps.map(({ kernelS }) => kernelS));
         // The next run's length is derived from the total time, so that one slow set-up does not lengthen the next run.
         iterations = Math.ceil(((bytes / whole.elapsedS) * (roundS + setUpS)) / messageBytes / queuePairs);
         return {
           bytesPerS: bytes / Math.max(0.001, whole.elapsedS - setUpS),
           cpuSPerGib: Math.max(0, whole.cpuS - setUpCpuS) / (bytes / GIB),
+          kernelSPerGib: Math.max(0, whole.kernelS - setUpKernelS) / (bytes / GIB),
         };
       },
     };
@@ -331,13 +352,13 @@ function round3(value: number): number {
  * Runs perftest's `ib_read_bw` once against a server of its own. Times are taken from outside, because the program's
  * own figures depend on an estimate of the processor frequency, which is wrong in virtual machines.
  */
-async function runIbReadBw(program: string, options: IbReadBwOptions): Promise<IbReadBwResult> {
+async function runIbReadBw(program: string, options: IbReadBwOptions): Promise<IbReadBwTimes> {
   const flags = flagsOf(options);
   const server = spawn(program, flags, { stdio: 'ignore' });
   endAtExit(server);
   try {
     const { stdout, stderr } = await readWhenListening(program, [...flags, options.host], server);
-    return resultOf(stdout, stderr);
+    return timesOf(stdout, stderr);
   } finally {
     if (server.exitCode === null && server.signalCode === null) {
       server.kill('SIGKILL');
@@ -371,7 +392,7 @@ async function readWhenListening(
   }
 }
 
-function resultOf(stdout: string, stderr: string): IbReadBwResult {
+function timesOf(stdout: string, stderr: string): IbReadBwTimes {
   const [, elapsed, user, system] = /^took ([\d.]+) ([\d.]+) ([\d.]+)$/m.exec(stderr) ?? [];
   if (elapsed === undefined || !stdout.includes('BW average')) {
     throw new Error(`ib_read_bw said what this program does not understand:\n${stdout}${stderr}`);
