@@ -111,6 +111,32 @@ withHelm('deploy, chart: the settings that it makes are those that `config` refu
 });
 
 const SGLANG = { name: 'a', kind: 'sglang', image: 'i', model: 'm', pool: { size: '1gb' } };
+
+withHelm('deploy, chart: releases with the longest names have objects of their own, whose pods can be made', (t) => {
+  const engines = [{ ...SGLANG, name: 'e'.repeat(20) }];
+  const [one, other] = ['1', '2'].map((end) => {
+    const manifests = rendered({ storage: { enabled: true }, engines }, `${'long-'.repeat(10)}na${end}`);
+    return manifests.map(({ kind, metadata }) => [kind, metadata.name] as const);
+  });
+  const sets = one?.filter(([kind]) => kind === 'StatefulSet');
+  t.is(sets?.length, 2);
+  // The label controller-revision-hash is the name, a hyphen and ten characters at most; 63 are allowed.
+  for (const [, name] of sets ?? []) t.true(name.length <= 52, name);
+  const names = new Set(one?.map(([, name]) => name));
+  t.deepEqual(
+    other?.filter(([, name]) => names.has(name)),
+    [],
+  );
+});
+
+for (const release of ['1mesh', 'mesh.cache']) {
+  withHelm(`deploy, chart: it refuses a release with the name ${release}, which its Service cannot have`, (t) => {
+    const { status, stderr } = helmTemplate({}, release);
+    t.not(status, 0);
+    t.regex(stderr, /begin with a letter, and use no dots/);
+  });
+}
+
 const ENGINE_STORAGE = { storage: { enabled: true }, engines: [{ ...SGLANG, name: 'storage' }] };
 
 for (const [title, values, expected] of [

@@ -114,20 +114,19 @@ export const noValidator = noHelm || missing('kubernetes-validate', ['--version'
 export const noKustomize = noHelm || missing('kubectl', ['kustomize', '--enable-helm', 'deploy/kubernetes/example']);
 
 export const CHART = 'deploy/helm/meshcache';
-const RELEASE = ['meshcache', CHART, '--namespace', 'meshcache'];
 
 /** Values, or their text in YAML. */
 export type Values = string | Readonly<Record<string, unknown>>;
 
-/** Runs `helm template` with these values. */
-export function helmTemplate(values: Values = {}): ToolRun {
+/** Runs `helm template` with these values, for a release of this name. */
+export function helmTemplate(values: Values = {}, release = 'meshcache'): ToolRun {
   const text = typeof values === 'string' ? values : JSON.stringify(values);
-  return tool('helm', ['template', ...RELEASE, '--values', '-'], text);
+  return tool('helm', ['template', release, CHART, '--namespace', 'meshcache', '--values', '-'], text);
 }
 
-/** The manifests that the chart makes of these values. */
-export function rendered(values: Values = {}): Manifest[] {
-  return manifestsIn(textOf(helmTemplate(values)));
+/** The manifests that the chart makes of these values, for a release of this name. */
+export function rendered(values: Values = {}, release?: string): Manifest[] {
+  return manifestsIn(textOf(helmTemplate(values, release)));
 }
 
 /** The manifests that kustomize makes of a folder. */

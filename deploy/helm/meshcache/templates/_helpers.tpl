@@ -1,6 +1,11 @@
-{{/* The name of the release, which all objects have or begin with. */}}
+{{/*
+The name of the release, which all objects have or begin with. A label of each pod of a StatefulSet has its name and 11
+characters, and room for 63: 31 leave room for the name of an engine. A longer name keeps what tells it from others.
+*/}}
 {{- define "meshcache.name" -}}
-{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- $name := .Release.Name -}}
+{{- if gt (len $name) 31 }}{{ $name = printf "%s-%s" ($name | trunc 24 | trimSuffix "-") ($name | sha256sum | trunc 6) }}{{ end -}}
+{{ $name }}
 {{- end }}
 
 {{/* Labels by which nodes of this release are found. */}}
@@ -22,6 +27,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{/* Ends with an error for values that the schema cannot compare with each other. */}}
 {{- define "meshcache.check" -}}
+{{- if not (regexMatch "^[a-z][-a-z0-9]*$" .Release.Name) }}
+{{- fail (printf "the name of the release is %s, and its Service cannot have it: begin with a letter, and use no dots" .Release.Name) }}
+{{- end }}
 {{- $ports := values .Values.ports }}
 {{- if ne (len (uniq $ports)) (len $ports) }}{{ fail "ports: each must be another one, because the nodes of a machine share its network" }}{{ end }}
 {{- $names := list }}
