@@ -15,6 +15,8 @@ export interface ServedPart {
 
 /** Most bytes of small answers that are collected before they are written. */
 const COLLECT_MAX_BYTES = 64 * 2 ** 10;
+/** Consecutive pieces up to this length are copied into one, because each piece takes the socket time of its own. */
+const JOINED_MAX_BYTES = 1024;
 const HELD_UP = 'the client holds up a page that is being set';
 
 /**
@@ -76,8 +78,9 @@ export class RespOutput {
   }
 
   /** Writes pieces together. */
-  #write(pieces: readonly Uint8Array[]): void {
+  #write(all: readonly Uint8Array[]): void {
     const socket = this.#socket;
+    const pieces = joined(all);
     if (pieces.length > 1) socket.cork();
     for (const piece of pieces) socket.write(piece);
     if (pieces.length > 1) socket.uncork();
@@ -200,6 +203,19 @@ export class RespOutput {
     this.#collectedBytes = 0;
     return pieces;
   }
+}
+
+/** The pieces, with consecutive small ones as one piece. */
+function joined(pieces: readonly Uint8Array[]): Uint8Array[] {
+  const result: Uint8Array[] = [];
+  for (let i = 0; i < pieces.length; ) {
+    let end = i;
+    while (end < pieces.length && (pieces[end] as Uint8Array).length <= JOINED_MAX_BYTES) end++;
+    if (end > i + 1) result.push(Buffer.concat(pieces.slice(i, end)));
+    else result.push(pieces[i] as Uint8Array);
+    i = Math.max(end, i + 1);
+  }
+  return result;
 }
 
 /**

@@ -288,7 +288,7 @@ export class ValueSender {
 function servedKeys(reads: readonly ValueRead[], lengths: readonly (number | null)[], start: number): string[] {
   const keys: string[] = [];
   let bytes = 0;
-  for (let at = start; at < reads.length && bytes <= RESP_SLICE_BYTES; at++) {
+  for (let at = start; at < reads.length; at++) {
     const length = lengths[at] ?? 0;
     if (at > start && !(isLarge(length) && bytes + length <= 2 * RESP_SLICE_BYTES)) break;
     keys.push((reads[at] as ValueRead).key);
