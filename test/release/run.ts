@@ -210,11 +210,11 @@ async function saveImage(): Promise<string> {
 }
 
 /** Writes the bill of materials of an artefact, and checks the licences of what is in it. */
-function bill(name: string, notices: string, withDependencies: boolean): Bill {
+function bill(name: 'npm' | 'wheel', notices: string): Bill {
   const lock = json('package-lock.json').packages as Record<string, { version: string }>;
   const compiled = COMPILED_IN.map((each) => `${each} ${lock[`node_modules/${each}`]?.version}`);
   const bundled = noticed(notices);
-  const made = billOf(new Set([...bundled, ...compiled]), withDependencies);
+  const made = billOf(new Set([...bundled, ...compiled]), name);
   writeFileSync(join(FOLDER, `meshcache-${version}.${name}.cdx.json`), `${JSON.stringify(made, null, 2)}\n`);
   const names = new Set([...bundled].map((each) => each.split(' ')[0] as string));
   const components = componentsOf(made);
@@ -289,8 +289,8 @@ for (const { platform } of addons) {
 use('wheel', (folder) => installWheel(folder, wheel));
 const chart = packChart();
 const image = await saveImage();
-bill('npm', readFileSync('build/dist/LICENSE-packages.txt', 'utf8'), true);
-bill('wheel', readFileSync('build/wheel/project/LICENSE-packages.txt', 'utf8'), false);
+bill('npm', readFileSync('build/dist/LICENSE-packages.txt', 'utf8'));
+bill('wheel', readFileSync('build/wheel/project/LICENSE-packages.txt', 'utf8'));
 writeChecksums();
 checkPublishing();
 if (problemCount > 0) {

@@ -3,9 +3,13 @@ import { readFileSync } from 'node:fs';
 import type { Component } from './checks.js';
 
 interface BillComponent {
+  readonly type: string;
   readonly 'bom-ref': string;
   readonly name: string;
-  readonly version: string;
+  readonly version?: string;
+  readonly purl: string;
+  readonly scope: string;
+  readonly properties?: readonly { readonly name: string }[];
   readonly licenses?: readonly { readonly license?: { readonly id?: string; readonly name?: string } }[];
 }
 
@@ -16,9 +20,9 @@ interface Lock {
 /** A bill of materials in CycloneDX, as far as it is read here. */
 export interface Bill {
   serialNumber?: string;
-  metadata: { timestamp?: string; component: { name: string; 'bom-ref': string } };
+  metadata: { timestamp?: string; component: { name: string; purl: string; 'bom-ref': string } };
   components: BillComponent[];
-  dependencies: { readonly ref: string; readonly dependsOn: readonly string[] }[];
+  dependencies: { readonly ref: string; dependsOn: readonly string[] }[];
 }
 
 /** Packages of which a part is compiled into the WASM core and into the addon, and one that the dashboard has. */
@@ -44,13 +48,13 @@ function dependencies(): string[] {
 }
 
 /**
- * Bill of materials of an artefact: `bundled` packages, whose code is in it, and those that it depends on when
- * `withDependencies`. The same sources have the same bill: it has no time and no random number.
+ * Bill of materials of the npm package or of the wheel: `bundled` packages, whose code is in it, and those that are
+ * installed with it. The same sources have the same bill: it has no time and no random number.
  */
-export function billOf(bundled: ReadonlySet<string>, withDependencies: boolean): Bill {
+export function billOf(bundled: ReadonlySet<string>, artefact: 'npm' | 'wheel'): Bill {
   const bill = npmBill();
-  const parts = new Set([...bundled, ...(withDependencies ? dependencies() : [])]);
-  const components = bill.components.filter(({ name, version }) => parts.has(`${name} ${version}`));
+  const parts = new Set([...bundled, ...(artefact === 'npm' ? dependencies() : [])]);
+  const components = bill.components.filter(({ name, version }) => parts.has(`${name} ${version}`)).map(needed);
   const refs = new Set([...components.map((each) => each['bom-ref']), bill.metadata.component['bom-ref']]);
   bill.metadata.component.name = 'meshcache';
   bill.metadata.timestamp = undefined;
@@ -58,11 +62,31 @@ export function billOf(bundled: ReadonlySet<string>, withDependencies: boolean):
   const links = bill.dependencies
     .filter(({ ref }) => refs.has(ref))
     .map(({ ref, dependsOn }) => ({ ref, dependsOn: dependsOn.filter((each) => refs.has(each)) }));
-  return { ...bill, components, dependencies: links };
+  const made = { ...bill, components, dependencies: links };
+  if (artefact === 'wheel') makeWheels(made);
+  return made;
+}
+
+/** Npm calls a package one for development when such a package, too, has it. Scanners leave those out. */
+function needed(component: BillComponent): BillComponent {
+  const properties = component.properties?.filter(({ name }) => name !== 'cdx:npm:package:development') ?? [];
+  return { ...component, scope: 'required', properties };
+}
+
+/** Makes a bill that of the wheel: a package of PyPI, with which pip installs Node from there. */
+function makeWheels({ metadata: { component }, components, dependencies }: Bill): void {
+  component.purl = component.purl.replace('pkg:npm/', 'pkg:pypi/');
+  const name = /^NODE_REQUIREMENT = "([a-z-]+)/m.exec(readFileSync('src/python/backend.py', 'utf8'))?.[1] as string;
+  const licenses = [{ license: { id: 'MIT' } }];
+  // Without a version, because pip chooses it.
+  components.push({ type: 'library', 'bom-ref': name, name, scope: 'required', licenses, purl: `pkg:pypi/${name}` });
+  const root = dependencies.find(({ ref }) => ref === component['bom-ref']);
+  if (root !== undefined) root.dependsOn = [...root.dependsOn, name];
+  dependencies.push({ ref: name, dependsOn: [] });
 }
 
 export function componentsOf({ components }: Bill): Component[] {
-  return components.map(({ name, version, licenses = [] }) => ({
+  return components.map(({ name, version = '', licenses = [] }) => ({
     name,
     version,
     licences: licenses.map(({ license }) => license?.id ?? license?.name ?? 'unknown'),
