@@ -68,6 +68,13 @@ test.serial('prove: what would cost the result is refused before anything runs',
   t.deepEqual(readdirSync(folder), []);
 });
 
+test.serial('prove: a full disk costs the page, and not what has been found', async (t) => {
+  const run = await runCli(['prove', '--only', 'cluster', '--html', '/dev/full']);
+  t.is(run.status, 1);
+  t.regex(run.stdout, /not run +an existing cluster/);
+  t.regex(run.stderr, /error: cannot write the report "\/dev\/full": ENOSPC/);
+});
+
 test.serial('prove: an installation of which nothing was checked is not accepted', async (t) => {
   const html = join(temporaryFolder(t), 'report.html');
   writeFileSync(html, 'the report before');

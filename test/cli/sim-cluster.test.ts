@@ -22,6 +22,13 @@ test('sim cluster: several processes find what one finds', async (t) => {
   t.true(found[0].events > 100);
 });
 
+test('sim cluster: a full disk costs the page, and not the result', async (t) => {
+  const run = await runCli(['sim', 'cluster', '--nodes', '2', '--duration', '5', '--html', '/dev/full']);
+  t.is(run.status, 1);
+  t.regex(run.stdout, /violations +0/);
+  t.regex(run.stderr, /error: cannot write the report "\/dev\/full": ENOSPC/);
+});
+
 test('sim cluster: options of a trace are refused without one', async (t) => {
   for (const words of [
     ['--speed', '2'],

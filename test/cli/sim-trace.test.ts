@@ -264,6 +264,13 @@ test.serial('sim trace: what cannot be read or written is a failure that says so
   }
 });
 
+test.serial('sim trace: a full disk costs the page, and not the result', async (t) => {
+  const run = await runCli(['sim', 'trace', TRACE, '--pool', '100', '--requests', '10', '--html', '/dev/full']);
+  t.is(run.status, 1);
+  t.not(run.stdout, '');
+  t.regex(run.stderr, /error: cannot write the report "\/dev\/full": ENOSPC/);
+});
+
 test.serial('sim trace: options for agent sessions are refused for another trace', async (t) => {
   for (const flags of [['--users', '4'], ['--no-shared-tools'], ['--seed', '2']]) {
     const run = await runCli(['sim', 'trace', TRACE, '--pool', '100', ...flags]);

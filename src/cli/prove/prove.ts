@@ -79,10 +79,12 @@ and when none has run.`,
       const configuration = await readConfiguration(options);
       if (!options.only.includes('machine')) refuseWrongSettings(configuration);
       const result = await proveInstallation(configuration, options, context);
-      if (options.html !== undefined) await writePage(options.html, reportPage(proveReport(result)));
+      // Printed first: a disk that is full costs the page only.
       printResult(context, result, { json: options.json, asText: (shown) => formatResult(shown, context.paint) });
-      if (options.html !== undefined) context.tell(`report: ${options.html}`);
       if (result.verdict !== 'passed') context.setExitStatus(EXIT_FAILURE);
+      if (options.html === undefined) return;
+      await writePage(options.html, reportPage(proveReport(result)));
+      context.tell(`report: ${options.html}`);
     });
 }
 

@@ -261,10 +261,10 @@ async function runOne(options: SimClusterOptions, context: CommandContext): Prom
   }
   const result = await runScenario(scenario, runOptions);
   const run: SimClusterRun = { scenario, result, wallS: (context.clock.nowMs() - startMs) / 1000 };
-  if (options.html !== undefined) await writePage(options.html, reportPage(simClusterReport(run)));
   const withLog = options.until !== undefined || result.violationsCount > 0;
   printResult(context, run, { json: options.json, asText: (each) => formatSimCluster(each, { withLog }) });
   if (result.violationsCount > 0) context.setExitStatus(1);
+  if (options.html !== undefined) await writePage(options.html, reportPage(simClusterReport(run)));
 }
 
 function byChance(seed: number, { nodes, duration, faults }: SimClusterOptions): Scenario {

@@ -101,9 +101,10 @@ export function simTraceCommand(context: CommandContext): Command {
       checkShapes(options);
       if (options.html !== undefined) await checkWritable(options.html);
       const result = await runSimTrace(trace, options, context);
-      if (options.html !== undefined) await writePage(options.html, reportPage(simTraceReport(result)));
       printResult(context, result, { json: options.json, asText: formatSimTrace });
-      if (options.html !== undefined) context.tell(`report: ${options.html}`);
+      if (options.html === undefined) return;
+      await writePage(options.html, reportPage(simTraceReport(result)));
+      context.tell(`report: ${options.html}`);
     });
   return addAgentOptions(addToldOptions(command));
 }
