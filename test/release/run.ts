@@ -7,7 +7,6 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -19,6 +18,7 @@ import { parse } from 'yaml';
 import { buildImage, missingForImages } from '../_support/deploy/image.js';
 import { fetchedWheels, wheelIn } from '../_support/package/wheels.js';
 import { type Bill, billOf, COMPILED_IN, componentsOf, noticed } from '../_support/release/bill.js';
+import { HELM, packChart } from '../_support/release/chart.js';
 import * as checks from '../_support/release/checks.js';
 import {
   manifestOfUser,
@@ -38,7 +38,6 @@ import {
 const FOLDER = 'build/release';
 const RECORD = 'test/release/contents.json';
 const CHART = 'deploy/helm/meshcache';
-const HELM = 'build/kubernetes/bin/helm';
 const DEMO = ['demo', '--json', '--conversations', '4', '--page-bytes', '64kb', '--seconds', '20'];
 const MAX_BUFFER_BYTES = 64 * 2 ** 20;
 
@@ -171,17 +170,13 @@ function prepare(program: string, args: readonly string[]): void {
 }
 
 /** Packs the chart; the packed one must give the manifests that the folder gives. Returns its path; empty if it is not made. */
-function packChart(): string {
+function makeChart(): string {
   if (!existsSync(HELM)) {
     leaveOut('chart', `there is no ${HELM}; test/deploy/tools.sh brings it`);
     return '';
   }
-  // A folder of its own: Helm's name for the file is that of npm's tarball.
-  const folder = join(FOLDER, 'chart');
-  run(HELM, ['package', CHART, '--destination', folder]);
   const chart = join(FOLDER, `chart-meshcache-${version}.tgz`);
-  renameSync(join(folder, `meshcache-${version}.tgz`), chart);
-  rmSync(folder, { recursive: true });
+  packChart(CHART, chart);
   const [ours, theirs] = [CHART, chart].map((each) => run(HELM, ['template', 'meshcache', each]));
   const said = `${(theirs as string).match(/^kind: /gm)?.length} manifests, ${statSync(chart).size} bytes`;
   report('chart', ours === theirs ? [] : ['the packed chart gives other manifests than its folder'], said);
@@ -287,7 +282,7 @@ for (const { platform } of addons) {
   else use(platform, (folder) => installAddon(folder, tarball, addons, platform));
 }
 use('wheel', (folder) => installWheel(folder, wheel));
-const chart = packChart();
+const chart = makeChart();
 const image = await saveImage();
 bill('npm', readFileSync('build/dist/LICENSE-packages.txt', 'utf8'));
 bill('wheel', readFileSync('build/wheel/project/LICENSE-packages.txt', 'utf8'));
