@@ -7,8 +7,8 @@ import type { PublishedPage } from './page-index.js';
 import type { PoolGround } from './pool-ground.js';
 
 /**
- * Most bytes of pages that the calling thread checks itself, in less than half a millisecond. Waiting for other threads
- * takes longer, and their processors then hold the bytes that this one sends next.
+ * Most bytes of pages that the calling thread checks itself, in less than half a millisecond: waiting for other threads
+ * takes longer.
  */
 const CHECKED_HERE_MAX_BYTES = 4 * 2 ** 20;
 
