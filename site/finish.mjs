@@ -17,6 +17,13 @@ for (const name of readdirSync(FOLDER, { recursive: true }).filter((each) => eac
     .replaceAll(/<summary.*?<\/summary>/gs, (summary) => summary.replaceAll(/<a [^>]*tsd-anchor-icon.*?<\/a>/gs, ''));
   writeFileSync(page, html);
 }
+// The search multiplies what begins with the searched words by ten, divided by how much longer its title is: a document
+// with a long title would come after all that have the words somewhere.
+const main = join(FOLDER, 'assets/main.js');
+const script = readFileSync(main, 'utf8');
+const ranked = script.replace(/10\/\(1\+Math\.abs\([^()]+\)\)/, 'Math.max(1,$&)');
+if (ranked === script) throw new Error(`The search in ${main} ranks in another way than site/finish.mjs expects.`);
+writeFileSync(main, ranked);
 await addPictures(FOLDER);
 const dead = deadLinks(FOLDER);
 for (const link of dead) console.error(`This link of the site leads nowhere: ${link}`);

@@ -89,6 +89,8 @@ withBrowser('site: the search finds words of documents and names of the referenc
     const { page, outside } = await openPage(browser, addressOf('index.html'), LOOKS[2], { isLive: true });
     for (const [word, found] of [
       ['kustomize', 'Kubernetes'],
+      // Its title begins with the word, and is long.
+      ['eviction', 'Eviction, hints'],
       ['HostRegion', 'HostRegion'],
     ] as const) {
       await page.getByRole('button', { name: 'Search' }).click();
