@@ -129,6 +129,20 @@ withHelm('deploy, chart: releases with the longest names have objects of their o
   );
 });
 
+withHelm('deploy, chart: releases of one name in two namespaces share no object', (t) => {
+  const values = { priorityClass: { create: true }, zone: { from: 'machine' } };
+  const [one = [], other = []] = ['a', 'b'].map((namespace) =>
+    rendered(values, 'mesh', namespace).map(
+      ({ kind, metadata }) => `${kind} ${metadata.namespace ?? ''} ${metadata.name}`,
+    ),
+  );
+  t.true(one.some((each) => each.startsWith('PriorityClass ')));
+  t.deepEqual(
+    other.filter((each) => one.includes(each)),
+    [],
+  );
+});
+
 for (const release of ['1mesh', 'mesh.cache']) {
   withHelm(`deploy, chart: it refuses a release with the name ${release}, which its Service cannot have`, (t) => {
     const { status, stderr } = helmTemplate({}, release);

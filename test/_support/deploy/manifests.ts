@@ -119,14 +119,14 @@ export const CHART = 'deploy/helm/meshcache';
 export type Values = string | Readonly<Record<string, unknown>>;
 
 /** Runs `helm template` with these values, for a release of this name. */
-export function helmTemplate(values: Values = {}, release = 'meshcache'): ToolRun {
+export function helmTemplate(values: Values = {}, release = 'meshcache', namespace = 'meshcache'): ToolRun {
   const text = typeof values === 'string' ? values : JSON.stringify(values);
-  return tool('helm', ['template', release, CHART, '--namespace', 'meshcache', '--values', '-'], text);
+  return tool('helm', ['template', release, CHART, '--namespace', namespace, '--values', '-'], text);
 }
 
 /** The manifests that the chart makes of these values, for a release of this name. */
-export function rendered(values: Values = {}, release?: string): Manifest[] {
-  return manifestsIn(textOf(helmTemplate(values, release)));
+export function rendered(values: Values = {}, release?: string, namespace?: string): Manifest[] {
+  return manifestsIn(textOf(helmTemplate(values, release, namespace)));
 }
 
 /** The manifests that kustomize makes of a folder. */

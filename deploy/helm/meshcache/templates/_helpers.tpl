@@ -8,6 +8,11 @@ characters, and room for 63: 31 leave room for the name of an engine. A longer n
 {{ $name }}
 {{- end }}
 
+{{/* The name of objects that belong to no namespace: releases in two namespaces may have one name. */}}
+{{- define "meshcache.clusterName" -}}
+{{ include "meshcache.name" . }}-{{ .Release.Namespace }}
+{{- end }}
+
 {{/* Labels by which nodes of this release are found. */}}
 {{- define "meshcache.selector" -}}
 app.kubernetes.io/name: meshcache
@@ -157,7 +162,7 @@ enableServiceLinks: false
 {{- end }}
 
 {{- define "meshcache.priorityClass" -}}
-{{ .Values.priorityClass.name | default (include "meshcache.name" .) }}
+{{ .Values.priorityClass.name | default (include "meshcache.clusterName" .) }}
 {{- end }}
 
 {{/* Asks the API server for the label of the machine, and writes it as a configuration file. */}}
