@@ -113,11 +113,11 @@ export class PageServing {
    * this page has been removed.
    */
   #viewsOf(page: PublishedPage, place: Uint8Array): Uint8Array[] {
-    return this.#ground.viewsOf(page).map((view) => {
-      if (view.length > STAMP_BYTES) return view;
-      place.set(view);
-      return place.subarray(0, view.length);
-    });
+    const views = this.#ground.viewsOf(page);
+    const tail = views.at(-1) as Uint8Array;
+    if (tail.length > STAMP_BYTES) return views;
+    place.set(tail);
+    return [...views.slice(0, -1), place.subarray(0, tail.length)];
   }
 
   /**

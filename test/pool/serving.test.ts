@@ -48,6 +48,26 @@ test('pool serving: a served page keeps its bytes when it is removed, cleared, o
   }
 });
 
+test('pool serving: pages of all short lengths are served together, each with its own bytes', async (t) => {
+  const { pool, set } = newPool(t);
+  const pages = Array.from({ length: 20 }, (_, i) => content(i, i + 1));
+  for (const [i, page] of pages.entries()) t.truthy((await set(`${i}`, page))[0]);
+  for (const isVerified of [true, false]) {
+    const served = await pool.serve(
+      pages.map((_, i) => `${i}`),
+      isVerified,
+    );
+    for (const [i, page] of served.entries()) {
+      if (page === null || page === 'damaged') {
+        t.fail(`${i + 1} bytes: ${page}`);
+        continue;
+      }
+      t.deepEqual(bytesOf(page), Buffer.from(pages[i] as Uint8Array), `${i + 1} bytes`);
+      page.release();
+    }
+  }
+});
+
 test('pool serving: setting the key waits for the release, and no further one is served meanwhile', async (t) => {
   const { pool, set } = newPool(t);
   const [page, newer] = [content(1, PAGE), content(2, PAGE)];
