@@ -1,5 +1,5 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { namesIn, textOf } from '../../native/devices/kernel-files.js';
 
 /**
  * The kernel's threads for deferred packet work, `ksoftirqd`. With software RDMA the kernel does the work of a device:
@@ -13,7 +13,7 @@ export class SoftirqThreads {
   /** Finds them below `proc`; in a container there may be none. */
   constructor(proc = '/proc') {
     this.#proc = proc;
-    this.#pids = readdirSync(proc).filter(
+    this.#pids = namesIn(proc).filter(
       (name) => /^\d+$/.test(name) && textOf(join(proc, name, 'comm')).startsWith('ksoftirqd/'),
     );
   }
@@ -27,14 +27,5 @@ export class SoftirqThreads {
     let nanoseconds = 0;
     for (const pid of this.#pids) nanoseconds += Number(textOf(join(this.#proc, pid, 'schedstat')).split(' ')[0]);
     return nanoseconds / 1e9;
-  }
-}
-
-/** Text of a file; empty when its process has ended. */
-function textOf(path: string): string {
-  try {
-    return readFileSync(path, 'latin1');
-  } catch {
-    return '';
   }
 }
