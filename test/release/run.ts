@@ -23,6 +23,7 @@ import * as checks from '../_support/release/checks.js';
 import {
   manifestOfUser,
   nodeFor,
+  OWN_PLATFORM,
   type PackedAddon,
   PLATFORMS,
   packAddons,
@@ -124,33 +125,35 @@ function use(name: string, install: (folder: string) => string[]): void {
   }
 }
 
+/** Installs the tarball on a platform; npm must bring the package with the addon for it, if it is one of `addons`, and no other. */
 function installTarball(
   folder: string,
   tarball: string,
   addons: readonly PackedAddon[],
-  where: string[] = [],
+  platform = OWN_PLATFORM,
 ): string[] {
   writeFileSync(join(folder, 'package.json'), manifestOfUser(addons));
   const quick = ['--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund'];
+  const [os, cpu, libc] = platform.split('-');
+  const where = platform === OWN_PLATFORM ? [] : [`--os=${os}`, `--cpu=${cpu}`, `--libc=${libc}`];
   run('npm', ['install', ...quick, ...where, resolve(tarball)], folder);
+  const scope = join(folder, 'node_modules/@meshcache');
+  const brought = existsSync(scope) ? readdirSync(scope) : [];
+  const fitting = addons.map((each) => each.platform).filter((each) => each === platform);
+  if (brought.join() !== fitting.join()) throw new Error(`npm has brought the addon for ${brought.join() || 'none'}`);
   return [join(folder, 'node_modules/.bin/meshcache')];
 }
 
-/**
- * As {@link installTarball} on another platform, and without the addon of the tarball: npm must have brought the one for
- * that platform, and no other.
- */
+/** As {@link installTarball}, without the addon of the tarball; the Node of the platform runs it. */
 function installAddon(folder: string, tarball: string, addons: readonly PackedAddon[], platform: string): string[] {
-  const [os, cpu, libc] = platform.split('-');
-  installTarball(folder, tarball, addons, [`--os=${os}`, `--cpu=${cpu}`, `--libc=${libc}`]);
+  installTarball(folder, tarball, addons, platform);
   const own = join(folder, 'node_modules/meshcache');
   rmSync(join(own, 'build/native'), { recursive: true });
-  const brought = readdirSync(join(folder, 'node_modules/@meshcache'));
-  if (brought.join() !== platform) throw new Error(`npm has brought the addon for ${brought.join() || 'none'}`);
   const node = nodeFor(platform) as string;
   const asked = `import { HAS_RDMA } from 'meshcache/native'; console.log(HAS_RDMA);`;
   const found = run(node, ['--input-type=module', '-e', asked], folder).trim();
-  if (found !== 'true') throw new Error(`the addon has RDMA: ${found}`);
+  const isFitting = addons.some((each) => each.platform === platform);
+  if (found !== String(isFitting)) throw new Error(`the addon has RDMA: ${found}`);
   return [node, join(own, 'build/dist/cli.js')];
 }
 
@@ -277,9 +280,9 @@ reportLater(
   addons.map(({ platform, size }) => `${platform} ${size} bytes`).join(', '),
 );
 use('tarball', (folder) => installTarball(folder, tarball, addons));
-for (const { platform } of addons) {
+for (const platform of new Set([OWN_PLATFORM, ...addons.map((each) => each.platform)])) {
   if (nodeFor(platform) === undefined) leaveOut(`use of ${platform}`, 'no Node for it; see test/native/platforms.sh');
-  else use(platform, (folder) => installAddon(folder, tarball, addons, platform));
+  else use(`package for ${platform}`, (folder) => installAddon(folder, tarball, addons, platform));
 }
 use('wheel', (folder) => installWheel(folder, wheel));
 const chart = makeChart();
