@@ -35,6 +35,7 @@ Napi::Object initialise(Napi::Env env, Napi::Object exports) {
   export_checksum(env, exports);
   export_copies(env, exports);
   export_frame_tags(env, exports);
+  export_loop(env, exports);
   export_files(env, exports);
   export_descriptors(env, exports);
   export_rdma(env, exports);

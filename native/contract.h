@@ -6,7 +6,7 @@
 
 namespace meshcache {
 
-constexpr uint32_t kContractVersion = 10;
+constexpr uint32_t kContractVersion = 11;
 
 constexpr uint32_t kMemoryHugePages = 1;
 constexpr uint32_t kMemoryShared = 2;

@@ -318,6 +318,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly rdmaPort: number;
   declare readonly tcpPort: number;
   declare readonly tcpThreads: number | undefined;
+  declare readonly spinUs: number;
   declare readonly dscp: number | undefined;
   declare readonly heartbeatInterval: number;
   declare readonly memberTtl: number;

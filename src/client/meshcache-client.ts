@@ -1,7 +1,7 @@
 import { FairTurns } from '../base/concurrency/fair-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
-import { CLIENT_TIMEOUT_MS } from '../base/limits.js';
+import { CLIENT_TIMEOUT_MS, SPIN_US } from '../base/limits.js';
 import { checkNames } from '../base/settings/known-names.js';
 import { shown } from '../base/shown.js';
 import type { PageHolders } from '../clients/requests/client-namespace.js';
@@ -9,6 +9,7 @@ import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js
 import { encodeFingerprint } from '../clients/wire/fingerprint-messages.js';
 import { Capability, RequestType } from '../clients/wire/messages.js';
 import { KeyEncoder, type KeyNamespace } from '../core/index.js';
+import { spinningClock } from '../native/spinning-clock.js';
 import { checkedKeys } from '../store/namespace/host-pool.js';
 import { wholeNamespace } from '../store/namespace/node-namespace.js';
 import { StoreNamespace } from '../store/namespace/store-namespace.js';
@@ -152,7 +153,7 @@ export class MeshCacheClient extends StoreNamespace {
     const whole = namespace === undefined ? undefined : wholeNamespace(namespace);
     // The encoder refuses the namespaces that the node would refuse.
     if (whole !== undefined) new KeyEncoder(whole);
-    const env = systemEnvironment(environment);
+    const env = systemEnvironment({ clock: spinningClock(SPIN_US), ...environment });
     const identity = { path, tokens, name, namespace: whole, env };
     const attachment = new Attachment(identity, mode === 'auto');
     await attachment.connect();

@@ -187,6 +187,7 @@ export class NodeLink {
       this.#queue.set(id, { type, body, askedMs, untilMs, answered: resolve });
     });
     this.#sendQueued();
+    this.#parts.env.clock.expectInput?.();
     return { id, answer };
   }
 

@@ -13,6 +13,7 @@ import { HostRegion } from '../memory/host-region.js';
 import type { PageEventSource } from '../metrics/event-stream.js';
 import { Metrics } from '../metrics/metrics.js';
 import type { PageAdvice } from '../metrics/page-advice.js';
+import { spinningClock } from '../native/spinning-clock.js';
 import { Users } from '../net/users.js';
 import { readUsersFile } from '../net/users-file.js';
 import { openObjectStore, reportObjectStore } from '../objects/object-store.js';
@@ -122,7 +123,7 @@ async function orEnd<T>(step: () => Promise<T>, end: () => Promise<void>): Promi
 async function foundationOf(storage: StorageConfig, environment: Partial<Environment>) {
   const config = MeshCacheConfig.fromExtraConfig(storage.extraConfig ?? {});
   const part = modelPartOf(storage);
-  const machine = systemEnvironment(environment);
+  const machine = systemEnvironment({ clock: spinningClock(config.spinUs), ...environment });
   checkMemory(config.globalSegmentSize, machine.host);
   const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
   const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });

@@ -171,6 +171,8 @@ export class ClientConnection {
       this.#addCall(requestId, { call, sentMs, deadlineMs: sentMs + call.timeoutMs, resolve, reject, onAbort });
       writeFrameHeader(bytes, FrameType.call, requestId);
       this.#send(bytes);
+      // Others are long polls.
+      if (call.keepAlive) this.#env.clock.expectInput?.();
     });
   }
 

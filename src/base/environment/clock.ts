@@ -17,6 +17,11 @@ export interface Clock {
   yield(): Promise<void>;
   /** Calls `fn` when the current task has ended, before any input, output or timer. */
   soon(fn: () => void): void;
+  /**
+   * Says that input will probably come within a fraction of a millisecond, so that the thread had better look for it than
+   * sleep. Default: it sleeps.
+   */
+  expectInput?(): void;
 }
 
 /**

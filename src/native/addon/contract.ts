@@ -5,7 +5,7 @@
  */
 
 /** Version of this contract. The loader refuses an addon that exports another number. */
-export const CONTRACT_VERSION = 10;
+export const CONTRACT_VERSION = 11;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
 export const MEMORY_HUGE_PAGES = 1;
@@ -363,6 +363,12 @@ export interface NativeAddon {
 
   /** Creates a tagger for a key of 32 bytes, using the OpenSSL of Node. Null if the addon cannot call it. */
   createFrameTagger(key: Uint8Array): NativeFrameTagger | null;
+
+  /**
+   * Waits for input of this thread's event loop without sleeping, for `us` microseconds (at most 10,000); returns sooner,
+   * with true, as soon as the loop has something to handle.
+   */
+  waitForInput(us: number): boolean;
 
   /**
    * Reserves disk space for a range of a file on a separate thread. A shorter file is extended; existing contents stay.

@@ -38,6 +38,7 @@ const FUNCTIONS = [
   'copyPagesSync',
   'copyPages',
   'createFrameTagger',
+  'waitForInput',
   'preallocate',
   'readAt',
   'writeAt',

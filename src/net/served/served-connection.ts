@@ -271,8 +271,10 @@ export class ServedConnection {
    * Must be called after the protocol has written. Watches that the peer takes the output and that not too much waits.
    */
   wrote(): void {
-    const { limits } = this.#all;
+    const { clock, limits } = this.#all;
     const { waitingBytes } = this;
+    // A peer that asks for one thing after the other asks again as soon as it has the answer.
+    clock.expectInput?.();
     if (waitingBytes <= limits.watchedMinBytes || this.isClosed) return;
     if (waitingBytes > limits.outputMaxBytes || this.#all.isFlooded) {
       this.#raise('flooded');

@@ -15,7 +15,7 @@ export const SHOWN_SETTINGS: readonly string[] = [
   ...['verify_reads', 'reuse_quarantine_ms', 'location_reuse_ms', 'cluster_map', 'exists_max_age_ms'],
   ...['disk_enabled', 'disk_size', 'disk_index_size', 'disk_write', 'object_store', 'object_store_write_rate'],
   ...['metrics_enabled', 'metrics_dashboard', 'client_socket_mode', 'client_regions_max'],
-  ...['allow_unauthenticated', 'tls_names', 'tcp_threads', 'dscp'],
+  ...['allow_unauthenticated', 'tls_names', 'tcp_threads', 'spin_us', 'dscp'],
   ...['namespace', 'dtype', 'layout', 'fingerprint', 'resp_namespace'],
 ];
 

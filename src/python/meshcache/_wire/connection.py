@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
@@ -27,6 +28,9 @@ LOST: Final = 2
 _SLICE_SECONDS: Final = 0.1
 #: The same as a `struct timeval`.
 _SLICE: Final = struct.pack("ll", 0, int(_SLICE_SECONDS * 1e6))
+#: Time for which a thread that waits for an answer looks for it without sleeping: a processor that sleeps takes tens of
+#: microseconds to wake up. With one processor, the node could not answer meanwhile.
+_SPIN_SECONDS: Final = 100e-6 if (os.cpu_count() or 1) > 1 else 0.0
 #: A thread that still seems to use a closed connection after this time was interrupted.
 _INTERRUPTED_SECONDS: Final = 5.0
 #: An answer that takes longer than this is overdue; the node is then given _PROBE_SECONDS to answer a PING.
@@ -490,6 +494,9 @@ class Connection:
                 left = deadline - monotonic()
                 try:
                     if left > _SLICE_SECONDS:
+                        spin_until = monotonic() + _SPIN_SECONDS
+                        while not self._read_poll.poll(0) and monotonic() < spin_until:
+                            pass
                         goes_on = self._receiver.receive(self._sock)
                     elif self._read_poll.poll(max(0.0, left) * 1000):
                         goes_on = self._receiver.receive(self._sock, MSG_DONTWAIT)

@@ -39,7 +39,9 @@ export class SilenceWatch {
 
   /** Called when a request is sent while none is in flight. */
   begin(): void {
-    this.#lastReceiptMs = this.#oldestSinceMs = this.#timedSinceMs = this.#parts.clock.nowMs();
+    const { clock } = this.#parts;
+    this.#lastReceiptMs = this.#oldestSinceMs = this.#timedSinceMs = clock.nowMs();
+    clock.expectInput?.();
     if (this.#cancelTimer === undefined) this.#watch();
   }
 
