@@ -11,10 +11,11 @@ from .memory import Memory
 
 #: A copy of so few bytes takes less time than giving the interpreter lock back for it.
 _SMALL_BYTES: Final = 1 << 14
-#: From this length on, huge pages are requested, because touching new memory would otherwise cost more than copying.
-_HUGE_BYTES: Final = 1 << 20
+#: From this length on, memory has whole huge pages wherever it begins, and they are requested.
+_HUGE_BYTES: Final = 1 << 22
 _MADV_HUGEPAGE: Final = 14
 _MADV_POPULATE_READ: Final = 22
+_MADV_POPULATE_WRITE: Final = 23
 
 _make_bytes: Any = ctypes.pythonapi.PyBytes_FromStringAndSize
 _make_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
@@ -32,11 +33,14 @@ def bytes_at(address: int, length: int) -> bytes:
     # CPython allows writing to a bytes object that was created without a value, before any other code has it.
     made = cast(bytes, _make_bytes(None, length))
     target = Memory(made).address
-    if length >= _HUGE_BYTES and _madvise is not None:
-        # The range has the whole pages of the memory, which malloc has just allocated.
+    if _madvise is not None:
+        # The range has the whole pages of the memory, which malloc has just allocated. Touching them one by one would
+        # cost more than the copy. Linux before 5.14 lacks the second advice, and does that.
         low = -(-target // mmap.PAGESIZE) * mmap.PAGESIZE
-        high = (target + length) // mmap.PAGESIZE * mmap.PAGESIZE
-        _madvise(low, high - low, _MADV_HUGEPAGE)
+        size = (target + length) // mmap.PAGESIZE * mmap.PAGESIZE - low
+        if length >= _HUGE_BYTES:
+            _madvise(low, size, _MADV_HUGEPAGE)
+        _madvise(low, size, _MADV_POPULATE_WRITE)
     ctypes.memmove(target, address, length)
     return made
 
