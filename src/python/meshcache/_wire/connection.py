@@ -31,6 +31,12 @@ _SLICE: Final = struct.pack("ll", 0, int(_SLICE_SECONDS * 1e6))
 #: Time for which a thread that waits for an answer looks for it without sleeping: a processor that sleeps takes tens of
 #: microseconds to wake up. With one processor, the node could not answer meanwhile.
 _SPIN_SECONDS: Final = 100e-6 if (os.cpu_count() or 1) > 1 else 0.0
+#: A look that takes this long was interrupted: other threads or processes need the processor.
+_INTERRUPTED_LOOK_SECONDS: Final = 1e-3
+#: Time without looking after it was in vain, or interrupted: the answer takes longer, or the node waits for this
+#: processor. It doubles with each time in a row.
+_REST_MIN_SECONDS: Final = 1e-3
+_REST_MAX_SECONDS: Final = 0.1
 #: A thread that still seems to use a closed connection after this time was interrupted.
 _INTERRUPTED_SECONDS: Final = 5.0
 #: An answer that takes longer than this is overdue; the node is then given _PROBE_SECONDS to answer a PING.
@@ -95,6 +101,9 @@ class Connection:
         self._read_role = threading.Lock()
         self._receiver = Receiver(self._deliver)
         self._read_poll = select.poll()
+        #: Until then no thread looks for answers without sleeping.
+        self._rest_until = 0.0
+        self._rest = _REST_MIN_SECONDS
         self._read_poll.register(sock, select.POLLIN)
         self._write_poll = select.poll()
         self._write_poll.register(sock, select.POLLOUT)
@@ -494,9 +503,7 @@ class Connection:
                 left = deadline - monotonic()
                 try:
                     if left > _SLICE_SECONDS:
-                        spin_until = monotonic() + _SPIN_SECONDS
-                        while not self._read_poll.poll(0) and monotonic() < spin_until:
-                            pass
+                        self._look()
                         goes_on = self._receiver.receive(self._sock)
                     elif self._read_poll.poll(max(0.0, left) * 1000):
                         goes_on = self._receiver.receive(self._sock, MSG_DONTWAIT)
@@ -520,6 +527,27 @@ class Connection:
             # Part of an answer may be lost.
             self.fail("interrupted")
             raise
+
+    def _look(self) -> None:
+        """Looks for an answer for a moment without sleeping. The caller has the read role."""
+        now = monotonic()
+        if now < self._rest_until:
+            return
+        until = now + _SPIN_SECONDS
+        has_come: object = False
+        longest = 0.0
+        while now < until and not has_come:
+            before = now
+            has_come = self._read_poll.poll(0)
+            now = monotonic()
+            longest = max(longest, now - before)
+        if longest > _INTERRUPTED_LOOK_SECONDS:
+            self._rest = _REST_MAX_SECONDS
+        elif has_come:
+            self._rest = _REST_MIN_SECONDS
+            return
+        self._rest_until = now + self._rest
+        self._rest = min(2 * self._rest, _REST_MAX_SECONDS)
 
     def _read_arrived(self, poll: select.poll, seconds: float) -> None:
         """Reads what has arrived when `poll` reports an event, or after this time. The caller has the read role."""
