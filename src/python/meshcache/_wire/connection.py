@@ -30,7 +30,7 @@ _SLICE_SECONDS: Final = 0.1
 _SLICE: Final = struct.pack("ll", 0, int(_SLICE_SECONDS * 1e6))
 #: Time for which a thread that waits for an answer looks for it without sleeping: a processor that sleeps takes tens of
 #: microseconds to wake up. With one processor, the node could not answer meanwhile.
-_SPIN_SECONDS: Final = 100e-6 if (os.cpu_count() or 1) > 1 else 0.0
+_SPIN_SECONDS: Final = 100e-6 if len(os.sched_getaffinity(0)) > 1 else 0.0
 #: A look that takes this long was interrupted: other threads or processes need the processor.
 _INTERRUPTED_LOOK_SECONDS: Final = 1e-3
 #: Time without looking after it was in vain, or interrupted: the answer takes longer, or the node waits for this
