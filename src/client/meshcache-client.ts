@@ -153,7 +153,7 @@ export class MeshCacheClient extends StoreNamespace {
     const whole = namespace === undefined ? undefined : wholeNamespace(namespace);
     // The encoder refuses the namespaces that the node would refuse.
     if (whole !== undefined) new KeyEncoder(whole);
-    const env = systemEnvironment({ clock: spinningClock(SPIN_US), ...environment });
+    const env = systemEnvironment({ ...environment, clock: environment.clock ?? spinningClock(SPIN_US) });
     const identity = { path, tokens, name, namespace: whole, env };
     const attachment = new Attachment(identity, mode === 'auto');
     await attachment.connect();

@@ -123,7 +123,7 @@ async function orEnd<T>(step: () => Promise<T>, end: () => Promise<void>): Promi
 async function foundationOf(storage: StorageConfig, environment: Partial<Environment>) {
   const config = MeshCacheConfig.fromExtraConfig(storage.extraConfig ?? {});
   const part = modelPartOf(storage);
-  const machine = systemEnvironment({ clock: spinningClock(config.spinUs), ...environment });
+  const machine = systemEnvironment({ ...environment, clock: environment.clock ?? spinningClock(config.spinUs) });
   checkMemory(config.globalSegmentSize, machine.host);
   const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
   const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
