@@ -270,6 +270,11 @@ serially('tcp threads: a new connection goes to the thread that has lost its own
 
 serially('tcp threads: readers that reset their connections at once leave no descriptor behind', async (t) => {
   const { serving, connect, assertServes } = await serveWithThreads(t, 3);
+  // The loop of a thread opens a descriptor of its own for the first connection.
+  const readers = [await connect(), await connect(), await connect()];
+  for (const reader of readers) await assertServes(reader);
+  for (const { socket } of readers) socket.destroy();
+  await until(() => serving.total('connections') === 0);
   const descriptors = (): number => readdirSync('/proc/self/fd').length;
   const before = descriptors();
   for (let i = 0; i < 30; i++) {
