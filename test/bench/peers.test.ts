@@ -9,6 +9,8 @@ import { childrenOf, collect, isAlive, runCli, startCli, until } from '../_suppo
 import { unless } from '../_support/unless.js';
 
 const TIMEOUT_MS = 600_000;
+/** Seconds for which a quick run lets a client wait for a page of a frozen process. */
+const QUICK_READ_MAX_S = 3;
 
 /** Why Mooncake Store is not here; empty if it is. */
 async function whatIsMissing(): Promise<string> {
@@ -74,8 +76,13 @@ withMooncake('peers bench: both stores go through the same failures', async (t) 
   t.is(killed[0]?.mooncake, 0, 'its master was killed');
   // On a machine that is too busy for a quarter of a second, a live node is silent, too, and its pages are misses.
   t.true(killed.some(({ meshcache }) => Number(meshcache) > 0));
-  const read = rows.find(({ figure }) => figure === 'result of that read');
-  for (const result of [read?.mooncake, read?.meshcache]) t.true(['none yet', 'a miss'].includes(String(result)));
+  const of = (name: string) => rows.find(({ figure }) => String(figure).endsWith(name));
+  const [read, taken] = [of('result of that read'), of('one page of it, s')];
+  for (const store of ['mooncake', 'meshcache'] as const) {
+    // On a machine that is busy for seconds, the holder has been thawed meanwhile.
+    const isThawed = Number(taken?.[store]) > QUICK_READ_MAX_S;
+    t.true(['none yet', 'a miss', ...(isThawed ? ['the page'] : [])].includes(String(read?.[store])), store);
+  }
   for (const { figure, mooncake } of rows.slice(-3)) t.true(Number(mooncake) > 0, String(figure));
 });
 
