@@ -1,12 +1,10 @@
 import { ArgumentError } from '../../base/errors.js';
 import type { CoreExports } from './exports.js';
 import { DIGEST_WORDS, KeyBatch, type Keys, POSITION_WORDS } from './key-batch.js';
-import { checkLength, checkWellFormed, joinKeys, writeLengths } from './key-text.js';
+import { checkLength, checkWellFormed, joinKeys, UTF8_BYTES_PER_UNIT, writeLengths } from './key-text.js';
 
 const FIRST_BYTES = 2 ** 16;
 const AREA_MAX_BYTES = 2 ** 29;
-/** Longest UTF-8 form of one UTF-16 code unit. */
-const UTF8_BYTES_PER_UNIT = 3;
 /**
  * Spare bytes after the text. They make sure that the byte count differs from the character count as soon as a
  * character beyond ASCII is written.

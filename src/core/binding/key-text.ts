@@ -3,6 +3,10 @@ import { ArgumentError } from '../../base/errors.js';
 
 const CALL_KEY_MAX_BYTES = KEY_MAX_BYTES + KEY_PREFIX_BYTES;
 const encoder = new TextEncoder();
+/** Longest UTF-8 form of one UTF-16 code unit. */
+export const UTF8_BYTES_PER_UNIT = 3;
+/** Memory for the UTF-8 of short texts, from which it is copied: `encode` costs twice as much for a single key. */
+const scratch = new Uint8Array(2 ** 16);
 
 /** UTF-8 of several keys, one after the other, and the length of each in bytes. */
 export interface KeyText {
@@ -55,10 +59,16 @@ export function writeLengths(keys: readonly string[], isAscii: boolean, out: Uin
  */
 export function encodeKeys(keys: readonly string[]): KeyText {
   const joined = joinKeys(keys);
-  const text = encoder.encode(joined);
+  const text = encode(joined);
   const lengths = new Uint32Array(keys.length);
   writeLengths(keys, text.length === joined.length, lengths, 0);
   return { text, lengths };
+}
+
+/** The UTF-8 of a text, in memory of its own. */
+function encode(text: string): Uint8Array {
+  if (text.length * UTF8_BYTES_PER_UNIT > scratch.length) return encoder.encode(text);
+  return scratch.slice(0, encoder.encodeInto(text, scratch).written);
 }
 
 /** Returns `bytes` if it is an allowed length of a key, else throws `ArgumentError`. */
