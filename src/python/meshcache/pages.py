@@ -50,7 +50,8 @@ class Pages:
                     )
                 flat.append(file_offset + offset)
                 flat.append(high | length)
-                spans.append((base + offset, base + offset + length))
+                if writing:
+                    spans.append((base + offset, base + offset + length))
         #: All pieces, encoded for requests in 16 bytes each.
         self.packed = encode_pieces(flat)
         if writing:
