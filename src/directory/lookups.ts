@@ -225,12 +225,12 @@ export class Lookups {
     await eachSlice(keys, this.#parts.clock, (slice, start) => {
       const batch = batchOf(slice);
       const farOf = this.#parts.distances();
-      const askOne: AskOwner = async (nodeId, request, isOwn) => {
+      const askOne: AskOwner = (nodeId, request, isOwn) => {
         if (farOf !== undefined) countAsked(this.#parts.metrics, DISTANCES[farOf(nodeId)], request.length);
         const picked = pickKeys(batch, request);
         if (start === 0) return ask(nodeId, { keys: picked, indices: request, isOwn });
-        const missing = await ask(nodeId, { keys: picked, indices: request.map((i) => start + i), isOwn });
-        return missing.map((i) => i - start);
+        const asked = ask(nodeId, { keys: picked, indices: request.map((i) => start + i), isOwn });
+        return asked.then((missing) => missing.map((i) => i - start));
       };
       const order = { distances: this.#distances(), holders: holdersOf(batch) };
       return new OwnerSearch(this.#parts, batch, order, askOne).run();

@@ -21,7 +21,9 @@ export const DirectoryMethod = {
 } as const;
 
 /** The fields of a request that carry its keys. */
-export function keyFields(keys: Keys): { key_lengths: Uint8Array; key_text: Uint8Array } {
+export type KeyFields = { readonly key_lengths: Uint8Array; readonly key_text: Uint8Array };
+
+export function keyFields(keys: Keys): KeyFields {
   const { lengths, text } = columnOf(keys);
   return { key_lengths: lengths, key_text: text };
 }

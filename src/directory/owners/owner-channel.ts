@@ -15,6 +15,7 @@ import type { NoteColumns } from '../messages/note-columns.js';
 import {
   asFields,
   DirectoryMethod,
+  type KeyFields,
   keyFields,
   locationFields,
   type PutAnswer,
@@ -41,6 +42,14 @@ export interface Search extends KeyedRequest {
   readonly room?: number;
   /** Asks for the node's own pages only, not for what its shard knows of others. Default: false. */
   readonly isOwn?: boolean;
+}
+
+/** A {@link Search} as it is sent. */
+interface SearchFields extends KeyFields {
+  asker?: string;
+  avoided?: readonly string[];
+  own?: true;
+  room?: number;
 }
 
 /** The locations of a request's keys: key `i` has its location, if any, at position `from + i`. */
@@ -158,13 +167,11 @@ export class OwnerChannel implements DirectoryOwner {
       }),
       part: ({ columns, from: start }, from) => ({ columns, from: start + from }),
       send: ({ keys, avoided, room = 0, isOwn = false }) => {
-        const request = {
-          ...keyFields(keys),
-          asker: this.#parts.nodeId,
-          ...(avoided.length > 0 ? { avoided } : {}),
-          ...(isOwn ? { own: true } : {}),
-          ...(room > 0 ? { room } : {}),
-        };
+        const request: SearchFields = keyFields(keys);
+        request.asker = this.#parts.nodeId;
+        if (avoided.length > 0) request.avoided = avoided;
+        if (isOwn) request.own = true;
+        if (room > 0) request.room = room;
         return this.#lookUp('get', request, (answer) => {
           const columns = readLocations(answer, stringsOf(keys).length);
           columns.inline = InlinePages.read(answer, columns);
@@ -213,19 +220,15 @@ export class OwnerChannel implements DirectoryOwner {
   }
 
   /** Makes a call for which another owner can be asked instead. */
-  async #lookUp<T>(
+  #lookUp<T>(
     method: 'get' | 'exists',
     params: object,
     read: (answer: Readonly<Record<string, unknown>>) => T,
   ): Promise<T | undefined> {
-    let isCounted = false;
-    const answer = await this.#patience.ask(async () => {
-      const answered = await this.#call(method, params, read);
-      isCounted = answered === undefined;
-      return answered;
-    });
-    if (answer === undefined && !isCounted) countFailure(this.#parts.metrics, method);
-    return answer;
+    return this.#patience.ask(
+      () => this.#call(method, params, read),
+      () => countFailure(this.#parts.metrics, method),
+    );
   }
 
   async #call<T>(
@@ -297,10 +300,13 @@ class Patience {
 
   /**
    * Sends a request and resolves with its answer; undefined: it has failed, is overdue, or was not sent because an
-   * earlier one is overdue.
+   * earlier one is overdue. `onGivenUp`: called in the last two cases.
    */
-  ask<T>(send: () => Promise<T | undefined>): Promise<T | undefined> {
-    if (this.#isSilent) return Promise.resolve(undefined);
+  ask<T>(send: () => Promise<T | undefined>, onGivenUp: () => void): Promise<T | undefined> {
+    if (this.#isSilent) {
+      onGivenUp();
+      return Promise.resolve(undefined);
+    }
     const clock = this.#clock;
     const sentMs = clock.nowMs();
     return new Promise((resolve) => {
@@ -311,6 +317,7 @@ class Patience {
         void clock.yield().then(() => {
           if (isAnswered) return;
           this.#isSilent = true;
+          onGivenUp();
           resolve(undefined);
         });
       });

@@ -34,6 +34,13 @@ export type ProbableHolders = readonly (string | undefined)[];
  */
 export type AskOwner = (nodeId: string, request: readonly number[], isOwn: boolean) => Promise<readonly number[]>;
 
+/** Nodes to ask, and the keys, by their indices, about which each of them is asked. */
+interface AskedNodes {
+  readonly keysOf: ReadonlyMap<string, readonly number[]>;
+  /** Keys about which nobody is asked; those that nobody knows are added to them. */
+  readonly missing: number[];
+}
+
 /**
  * Returns the `replicas` owners of each key in the order in which they are asked: the nearest first, and equally near
  * ones in the order of the ring.
@@ -105,7 +112,8 @@ export class OwnerSearch {
     const further = this.#furtherOwners(left);
     for (let round = 0; round < FORMER_OWNERS_MAX_COUNT && further.size > 0 && left.length > 0; round++) {
       if (!this.#asksFormer()) return;
-      left = await this.#askEach(left, (i) => further.get(i)?.[round]);
+      const nodes = this.#nodesOf(left, (i) => further.get(i)?.[round]);
+      if (nodes !== undefined) left = await this.#askNodes(nodes);
     }
     const again = left.filter((i) => further.has(i));
     if (again.length > 0 && this.#isLate()) await this.#askByRank(again, true);
@@ -117,10 +125,11 @@ export class OwnerSearch {
     for (let rank = this.#own < 0 ? 0 : -1; rank < this.#parts.replicas && missing.length > 0; rank++) {
       if (again && !this.#asksFormer()) break;
       if (rank === 0 && !again && this.#holders.length > 0) {
-        missing = await this.#askEach(missing, (i) => this.#holders[i], true);
-        if (missing.length === 0) break;
+        const holders = this.#nodesOf(missing, (i) => this.#holders[i]);
+        if (holders !== undefined) missing = await this.#askNodes(holders, true);
       }
-      missing = await this.#askEach(missing, (i) => this.#ownerAt(i, rank));
+      const owners = this.#nodesOf(missing, (i) => this.#ownerAt(i, rank));
+      if (owners !== undefined) missing = await this.#askNodes(owners);
     }
     return missing;
   }
@@ -137,21 +146,25 @@ export class OwnerSearch {
     return owner === NO_OWNER || owner === this.#own ? undefined : this.#ring.nodes[owner];
   }
 
-  /** Asks, for each key, the node that `nodeOf` names, if any. Returns the keys that were not found. */
-  async #askEach(
-    left: readonly number[],
-    nodeOf: (i: number) => string | undefined,
-    isOwn = false,
-  ): Promise<readonly number[]> {
-    const groups = new Map<string, number[]>();
+  /** Whom to ask about these keys: for each one the node that `nodeOf` names; undefined: it names none. */
+  #nodesOf(left: readonly number[], nodeOf: (i: number) => string | undefined): AskedNodes | undefined {
+    let keysOf: Map<string, number[]> | undefined;
     const missing: number[] = [];
     for (const i of left) {
       const nodeId = nodeOf(i);
-      if (nodeId === undefined) missing.push(i);
-      else addTo(groups, nodeId, i);
+      if (nodeId === undefined) {
+        missing.push(i);
+      } else {
+        keysOf ??= new Map();
+        addTo(keysOf, nodeId, i);
+      }
     }
-    if (groups.size === 0) return missing;
-    await eachRequest(this.#keys, groups, async (nodeId, request) => {
+    return keysOf && { keysOf, missing };
+  }
+
+  /** Asks nodes. Returns the keys that were not found. */
+  async #askNodes({ keysOf, missing }: AskedNodes, isOwn = false): Promise<readonly number[]> {
+    await eachRequest(this.#keys, keysOf, async (nodeId, request) => {
       for (const i of await this.#ask(nodeId, request, isOwn)) missing.push(i);
     });
     return missing;

@@ -125,7 +125,7 @@ export function keysByOwner(keys: Keys, rings: readonly OwnerRing[], replicas: n
 }
 
 /** Runs `task` for every request of every owner; resolves when all have been answered. */
-export async function eachRequest(
+export function eachRequest(
   keys: readonly string[],
   groups: ReadonlyMap<string, readonly number[]>,
   task: (ownerId: string, request: readonly number[]) => Promise<void>,
@@ -135,7 +135,7 @@ export async function eachRequest(
     for (const request of requestsOf(keys, indices)) tasks.push(task(ownerId, request));
   }
   // Most calls have one request.
-  await (tasks.length === 1 ? tasks[0] : Promise.all(tasks));
+  return tasks.length === 1 ? (tasks[0] as Promise<void>) : Promise.all(tasks).then(() => {});
 }
 
 /** Runs `task` for every request of these keys, one after the other, and returns the results. */

@@ -198,14 +198,14 @@ export class RemoteReads {
   }
 
   /** Asks the directory for the pages with these indices. */
-  async #search(call: Call, unknown: readonly number[], onFound: (located: LocatedPages) => void): Promise<void> {
-    if (unknown.length === 0) return;
+  #search(call: Call, unknown: readonly number[], onFound: (located: LocatedPages) => void): Promise<void> {
+    if (unknown.length === 0) return Promise.resolve();
     const { keys, asked = keys, troubles } = call;
     const unreachable = this.#ground.cluster.unreachableNodes();
     const avoided = troubles.isEmpty ? unreachable : [...new Set([...troubles.nodes(), ...unreachable])];
     const options = { avoided, room: roomFor(call.pages, unknown) };
     if (unknown.length === keys.length) return this.#ground.directory.find(asked, onFound, options);
-    await this.#ground.directory.find(
+    return this.#ground.directory.find(
       pickKeys(asked, unknown),
       ({ indices, rows, columns }) => {
         const own = indices.map((j) => unknown[j] as number);
