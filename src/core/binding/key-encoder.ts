@@ -4,6 +4,7 @@ import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from './core.js';
 import { KeyBatch } from './key-batch.js';
+import { UTF8_BYTES_PER_UNIT } from './key-text.js';
 
 /** Settings that must be equal for two stores to share pages. */
 export interface KeyNamespace {
@@ -196,8 +197,8 @@ export function checkKey(key: string, maxBytes: number, index: number): void {
   if (typeof key !== 'string' || !key.isWellFormed()) {
     throw new ArgumentError(`key ${index} must be well-formed text, got ${shown(key)}`);
   }
-  // UTF-8 needs at most three bytes per UTF-16 unit, so most keys need not be encoded to be measured.
-  if (key.length * 3 <= maxBytes) return;
+  // Most keys are so short that they need not be encoded to be measured.
+  if (key.length * UTF8_BYTES_PER_UNIT <= maxBytes) return;
   const bytes = new TextEncoder().encode(key).length;
   if (bytes > maxBytes) throw new ArgumentError(`key ${index} has ${bytes} bytes, at most ${maxBytes} are allowed`);
 }

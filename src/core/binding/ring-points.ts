@@ -1,9 +1,8 @@
 import type { CoreExports } from './exports.js';
 import type { KeyArea } from './key-area.js';
+import { UTF8_BYTES_PER_UNIT } from './key-text.js';
 
 const POINT_BYTES = 4;
-/** Longest UTF-8 form of one UTF-16 code unit. */
-const UTF8_BYTES_PER_UNIT = 3;
 /** The prime of the hash FNV-1a. */
 const HASH_FACTOR = 0x01000193;
 

@@ -4,6 +4,7 @@ import { checkNames } from '../../base/settings/known-names.js';
 import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
 import type { Keys } from '../binding/key-batch.js';
+import { UTF8_BYTES_PER_UNIT } from '../binding/key-text.js';
 import type { RingPoints } from '../binding/ring-points.js';
 
 const OPTION_NAMES: ReadonlySet<string> = new Set(['core']);
@@ -174,8 +175,8 @@ function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
     if (typeof id !== 'string' || !id.isWellFormed()) {
       throw new ArgumentError(`a node id must be well-formed text, got ${shown(id)}`);
     }
-    // Text has at least a third as many characters as bytes of UTF-8.
-    const bytes = id.length * 3 <= NODE_ID_MAX_BYTES ? 0 : new TextEncoder().encode(id).length;
+    // Most ids are so short that they need not be encoded to be measured.
+    const bytes = id.length * UTF8_BYTES_PER_UNIT <= NODE_ID_MAX_BYTES ? 0 : new TextEncoder().encode(id).length;
     if (bytes > NODE_ID_MAX_BYTES) {
       throw new ArgumentError(`got a node id of ${bytes} bytes, at most ${NODE_ID_MAX_BYTES} are allowed`);
     }
