@@ -23,6 +23,7 @@ export const DirectoryMethod = {
 /** The fields of a request that carry its keys. */
 export type KeyFields = { readonly key_lengths: Uint8Array; readonly key_text: Uint8Array };
 
+/** Encodes the keys of a request. */
 export function keyFields(keys: Keys): KeyFields {
   const { lengths, text } = columnOf(keys);
   return { key_lengths: lengths, key_text: text };
