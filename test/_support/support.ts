@@ -1,4 +1,6 @@
-import { findFreePort } from '../../src/processes/free-port.js';
+import { once } from 'node:events';
+import type { Server } from 'node:net';
+import { findFreePort, LOOPBACK } from '../../src/processes/free-port.js';
 import { systemRandom } from '../../src/system/system-random.js';
 
 /** Ports that a process of tests takes in turn. */
@@ -7,11 +9,20 @@ let portsTaken = systemRandom.u32();
 
 /**
  * A port that was free a moment ago. No system hands it out by itself, so no connection takes it while it is free.
- * Processes of tests that run side by side take different ones, unless their process ids end in the same two digits.
+ * Nodes look for a peer that has ended at the port that the system gave it, and find no server of another test there,
+ * as they may at ports of the system. Processes of tests that run side by side take different ports, unless their
+ * process ids end in the same two digits.
  */
 export function freePort(): Promise<number> {
   const first = process.pid * PORTS_IN_TURN;
   return findFreePort({ ...systemRandom, u32: () => first + (portsTaken++ % PORTS_IN_TURN) });
+}
+
+/** Lets a server listen on a {@link freePort} of loopback, and returns the port. */
+export async function listenAlone(server: Server): Promise<number> {
+  const port = await freePort();
+  await once(server.listen(port, LOOPBACK), 'listening');
+  return port;
 }
 
 /**

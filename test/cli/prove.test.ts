@@ -12,7 +12,7 @@ import { membersAt, startNode } from '../_support/cli/source-nodes.js';
 import { makeReadOnly, mounted, mountsMissing, temporaryFolder } from '../_support/disk/mounts.js';
 import { DatedCluster } from '../_support/node/dated-nodes.js';
 import { OtherDate, otherDateMissing } from '../_support/node/other-date.js';
-import { freePort } from '../_support/support.js';
+import { freePort, listenAlone } from '../_support/support.js';
 import { unless } from '../_support/unless.js';
 
 const PIECE_MIN_BYTES = 32 * 2 ** 10;
@@ -32,9 +32,8 @@ Socket.prototype.write = function (bytes, ...rest) {
 `;
 
 async function listening(t: ExecutionContext, server: Server): Promise<number> {
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.teardown(() => server.close());
-  return (server.address() as { port: number }).port;
+  return listenAlone(server);
 }
 
 test.serial('prove: a machine where all is right passes, and the report has every check and version', async (t) => {

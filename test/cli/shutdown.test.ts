@@ -2,7 +2,6 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -14,7 +13,7 @@ import type { StatusResult } from '../../src/cli/status/status-report.js';
 import type { LeavingNodeAnswer, LeavingNodeSetup } from '../_programs/cli/leaving-node.js';
 import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from '../_support/cli/run-cli.js';
 import { patientClock } from '../_support/patient-clock.js';
-import { freePort } from '../_support/support.js';
+import { freePort, listenAlone } from '../_support/support.js';
 
 const PAGE_BYTES = 64 * 1024;
 /** What a process that was told to end may take: its own limit, and as much again for a busy machine to end it. */
@@ -239,10 +238,9 @@ async function startNode(
 
 /** A node that has been started and waits for a discovery master, which there is not. */
 async function startWaitingNode(t: ExecutionContext) {
-  const web = createServer().listen(0, '127.0.0.1');
-  await once(web, 'listening');
+  const web = createServer();
   t.teardown(() => web.close());
-  const addr = `127.0.0.1:${(web.address() as AddressInfo).port}`;
+  const addr = `127.0.0.1:${await listenAlone(web)}`;
   const child = startCli(['node', '--discovery-addr', addr, '--pool', '1mb', '-o', 'metrics_port=0']);
   t.teardown(() => child.kill('SIGKILL'));
   const ended = collect(child);

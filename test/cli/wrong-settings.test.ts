@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
-import { type AddressInfo, createServer, type Server } from 'node:net';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -11,7 +11,7 @@ import { MeshCacheConfig } from '../../src/config.js';
 import { loadNative } from '../../src/native/addon/loader.js';
 import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from '../_support/cli/run-cli.js';
 import { FakeFabric } from '../_support/native/fake-rdma.js';
-import { freePort } from '../_support/support.js';
+import { freePort, listenAlone } from '../_support/support.js';
 
 /** Without an addon, or with one without RDMA, no device would help. */
 const { addon } = loadNative();
@@ -28,8 +28,8 @@ const web = createHttpServer((_, response) => response.end('hello'));
 const ports = { taken: 0, web: 0, free: 0 };
 
 test.before(async () => {
-  ports.taken = await listen(holder);
-  ports.web = await listen(web);
+  ports.taken = await listenAlone(holder);
+  ports.web = await listenAlone(web);
   ports.free = await freePort();
   writeFileSync(join(folder, 'file'), '');
   writeFileSync(join(folder, 'unfinished.json'), `{"metrics_token": ${SECRET}}`);
@@ -572,10 +572,4 @@ function argumentsOf({ args, keys }: Case): string[] {
 
 function optionsOf(keys: Readonly<Record<string, string | number | boolean>>): string[] {
   return Object.entries(keys).flatMap(([key, value]) => ['-o', `${key}=${value}`]);
-}
-
-function listen(server: Server): Promise<number> {
-  return new Promise((resolve) => {
-    server.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port));
-  });
 }

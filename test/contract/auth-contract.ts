@@ -9,7 +9,7 @@ import type { AuthPlane } from '../../src/net/auth.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemNetwork } from '../../src/system/system-network.js';
 import { patientClock } from '../_support/patient-clock.js';
-import { until } from '../_support/support.js';
+import { listenAlone, until } from '../_support/support.js';
 import { rerouted } from '../_support/transport/rerouted.js';
 
 const NONCE_BYTES = 32;
@@ -129,12 +129,12 @@ class Relay {
         one.on('error', () => {}).on('close', () => other.destroy());
       }
     });
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const port = await listenAlone(server);
     t.teardown(() => {
       server.close();
       for (const { client } of pairs) client.destroy();
     });
-    return new Relay((server.address() as net.AddressInfo).port, pairs);
+    return new Relay(port, pairs);
   }
 
   private constructor(port: number, pairs: Relay['pairs']) {
@@ -441,8 +441,7 @@ export function authContract(test: TestFn, subject: AuthCase): void {
       });
     });
     t.teardown(() => mirror.close());
-    await new Promise<void>((resolve) => mirror.listen(0, '127.0.0.1', resolve));
-    const { port } = mirror.address() as net.AddressInfo;
+    const port = await listenAlone(mirror);
     const recording = new RecordingEnvironment([SECRET]);
     t.false(await subject.isAnswered(t, port, recording));
     t.is(recording.failures(plane, 'wrong'), 1);

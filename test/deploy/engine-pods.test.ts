@@ -1,7 +1,6 @@
 import { execFile, execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -9,6 +8,7 @@ import type { ExecutionContext } from 'ava';
 import { Authority, noCertificates } from '../_support/certificates.js';
 import { type Container, nodeOf, noHelm, only, rendered, type Workload } from '../_support/deploy/manifests.js';
 import { fencesOf } from '../_support/docs/markdown.js';
+import { listenAlone } from '../_support/support.js';
 import { unless } from '../_support/unless.js';
 
 const run = promisify(execFile);
@@ -143,7 +143,7 @@ async function apiServer(t: ExecutionContext, labels: Record<string, string>) {
         .end(JSON.stringify(known ? { metadata: { labels } } : { reason: 'Forbidden' }));
     },
   );
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const port = await listenAlone(server);
   t.teardown(() => server.close());
   const folder = folderOf(t);
   writeFileSync(join(folder, 'token'), 'a.token\n');
@@ -154,7 +154,7 @@ async function apiServer(t: ExecutionContext, labels: Record<string, string>) {
     CONFIG_FILE: config,
     NODE_EXTRA_CA_CERTS: tlsCaFile,
     KUBERNETES_SERVICE_HOST: '127.0.0.1',
-    KUBERNETES_SERVICE_PORT: String((server.address() as AddressInfo).port),
+    KUBERNETES_SERVICE_PORT: String(port),
   };
   return { env, config };
 }

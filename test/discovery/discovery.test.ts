@@ -11,7 +11,7 @@ import { ManualClock } from '../_support/clock.js';
 import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from '../_support/discovery/masters.js';
 import { newClient, rawConnection, testEnvironment } from '../_support/rpc/server.js';
 import { simulated } from '../_support/simulated.js';
-import { freePort, until } from '../_support/support.js';
+import { freePort, listenAlone, until } from '../_support/support.js';
 
 simulated('discovery: members see each other come and go at once', async (t, world) => {
   const { environment: env } = world.process();
@@ -364,12 +364,12 @@ async function gateTo(t: ExecutionContext, port: number) {
     sockets.add(onward);
     socket.pipe(onward).pipe(socket);
   });
-  await new Promise<void>((resolve) => gate.listen(0, '127.0.0.1', resolve));
+  const gatePort = await listenAlone(gate);
   t.teardown(() => {
     for (const socket of sockets) socket.destroy();
     gate.close();
   });
-  return { port: (gate.address() as net.AddressInfo).port, open };
+  return { port: gatePort, open };
 }
 
 test('discovery: a node does not start with what its own master knows while another one may answer', async (t) => {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
-import { until } from '../_support/support.js';
+import { freePort, listenAlone, until } from '../_support/support.js';
 import { CallWatch, DEADLINE_MS } from './call-watch.js';
 import {
   disagreements,
@@ -256,9 +256,9 @@ test('faults: a call that does not end is told of once, one that ends in time ne
 /** A server that sends back what it gets, a proxy before it and a connection through that. */
 async function throughProxy(t: ExecutionContext) {
   const server = net.createServer((socket) => socket.on('error', () => {}).pipe(socket));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const proxy = new TcpProxy({ host: '127.0.0.1', port: (server.address() as net.AddressInfo).port });
-  const port = await proxy.listen(0, '127.0.0.1');
+  const behind = await listenAlone(server);
+  const proxy = new TcpProxy({ host: '127.0.0.1', port: behind });
+  const port = await proxy.listen(await freePort(), '127.0.0.1');
   const connect = () => {
     const socket = net.connect(port, '127.0.0.1');
     const seen = { bytes: Buffer.alloc(0), isClosed: false };

@@ -1,11 +1,12 @@
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import test from 'ava';
 import { spinningClock } from '../../src/native/spinning-clock.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { addon, serialWithAddon } from '../_support/native/addon.js';
+import { listenAlone } from '../_support/support.js';
 
 const SPIN_US = 1_000;
 const spins = availableParallelism() > 1;
@@ -58,9 +59,9 @@ serialWithAddon('after it looked in vain, it sleeps at once for a while', async 
 serialWithAddon('a look ends when there is input, and else when its time is over', async (t) => {
   for (const us of [0, 200]) t.is(typeof addon.waitForInput(us), 'boolean');
   const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const port = await listenAlone(server);
   const accepted = once(server, 'connection');
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const socket = connect(port, '127.0.0.1');
   const [[served]] = (await Promise.all([accepted, once(socket, 'connect')])) as [[Socket], unknown];
   served.resume();
   // A first exchange, so that the loop watches the connection.

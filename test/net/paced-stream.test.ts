@@ -2,11 +2,10 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { WorkTurns } from '../../src/base/concurrency/work-turns.js';
-import { portOf } from '../../src/base/environment/network.js';
 import { CLIENTS_TURN_MS } from '../../src/base/limits.js';
 import { PacedStream } from '../../src/net/paced-stream.js';
 import { ManualClock } from '../_support/clock.js';
-import { until } from '../_support/support.js';
+import { listenAlone, until } from '../_support/support.js';
 
 const PIECE_BYTES = 100;
 
@@ -14,9 +13,7 @@ const PIECE_BYTES = 100;
 async function pair(t: ExecutionContext, turns: WorkTurns): Promise<{ stream: PacedStream; peer: Socket }> {
   const server = createServer({ allowHalfOpen: true });
   t.teardown(() => server.close());
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const peer = connect(portOf(server), '127.0.0.1');
+  const peer = connect(await listenAlone(server), '127.0.0.1');
   t.teardown(() => peer.destroy());
   const [socket] = (await once(server, 'connection')) as [Socket];
   const stream = new PacedStream(socket, { turns, sharer: { one: 'a', group: 'g' }, pieceBytes: PIECE_BYTES });

@@ -1,7 +1,5 @@
-import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -23,7 +21,7 @@ import { NodeInfo } from '../../src/types.js';
 import { AttachedClient } from '../_support/attached-client.js';
 import * as fixture from '../_support/node/store-fixture.js';
 import { patientClock } from '../_support/patient-clock.js';
-import { content, freePort, until } from '../_support/support.js';
+import { content, freePort, listenAlone, until } from '../_support/support.js';
 
 const createStore = (port: number, extra: Record<string, unknown> = {}) =>
   fixture.createStore(port, { metrics_enabled: true, ...extra });
@@ -41,10 +39,9 @@ async function getJson<T>(store: MeshCacheStore, path: string): Promise<{ status
 
 async function occupied(t: ExecutionContext): Promise<number> {
   const server: Server = createServer();
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const port = await listenAlone(server);
   t.teardown(() => new Promise<void>((resolve) => server.close(() => resolve())));
-  return (server.address() as AddressInfo).port;
+  return port;
 }
 
 test('reporting: every node tells of all members, with what each has done', async (t) => {

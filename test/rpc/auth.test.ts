@@ -4,6 +4,7 @@ import { RpcClient } from '../../src/rpc/client.js';
 import { FRAME_HEADER_BYTES, FrameType, writeFrameHeader } from '../../src/rpc/frame.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { RpcServer } from '../../src/rpc/server.js';
+import { freePort } from '../_support/support.js';
 import { authContract } from '../contract/auth-contract.js';
 
 authContract(test, {
@@ -15,7 +16,7 @@ authContract(test, {
     return bytes;
   },
   async serve(t, { env }) {
-    const server = new RpcServer({ host: '127.0.0.1', env });
+    const server = new RpcServer({ host: '127.0.0.1', port: await freePort(), env });
     server.handle('echo', (params) => params);
     const port = await server.start();
     t.teardown(() => server.stop());

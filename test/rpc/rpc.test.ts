@@ -7,7 +7,7 @@ import { encodeHello } from '../../src/rpc/frame.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../_support/clock.js';
 import { newClient, startServer, testEnvironment } from '../_support/rpc/server.js';
-import { freePort, until } from '../_support/support.js';
+import { freePort, listenAlone, until } from '../_support/support.js';
 
 test('rpc: a call is answered', async (t) => {
   const { endpoint } = await startServer(t);
@@ -203,9 +203,8 @@ test('rpc: a server that does not speak the protocol is unreachable', async (t) 
     socket.on('error', () => {});
     socket.end('HTTP/1.1 400 Bad Request\r\n\r\n');
   });
-  await new Promise<void>((resolve) => foreign.listen(0, '127.0.0.1', resolve));
+  const port = await listenAlone(foreign);
   t.teardown(() => foreign.close());
-  const { port } = foreign.address() as { port: number };
   const env = testEnvironment();
   await t.throwsAsync(newClient(t, env).call({ host: '127.0.0.1', port }, 'echo', {}), { code: 'ERR_UNREACHABLE' });
   t.is(env.counts.get('meshcache_rpc_errors_total bad_answer'), 1);
@@ -218,9 +217,8 @@ test('rpc: a peer that takes the connection and says nothing is given up', async
     accepted++;
     t.teardown(() => socket.destroy());
   });
-  await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));
+  const port = await listenAlone(mute);
   t.teardown(() => mute.close());
-  const { port } = mute.address() as { port: number };
   const clock = new ManualClock();
   const call = newClient(t, testEnvironment({ clock })).call(
     { host: '127.0.0.1', port },
@@ -268,9 +266,8 @@ test('rpc: requests that a peer does not take are bounded', async (t) => {
     socket.write(encodeHello());
     socket.pause();
   });
-  await new Promise<void>((resolve) => stuck.listen(0, '127.0.0.1', resolve));
+  const port = await listenAlone(stuck);
   t.teardown(() => stuck.close());
-  const { port } = stuck.address() as { port: number };
   const client = newClient(t);
   const params = { bytes: new Uint8Array(12 * 2 ** 20) };
   const call = () => client.call({ host: '127.0.0.1', port }, 'echo', params, { timeoutMs: 60_000 });
@@ -281,9 +278,11 @@ test('rpc: requests that a peer does not take are bounded', async (t) => {
 });
 
 test('rpc: connections beyond the maximum are closed and counted, the others serve on', async (t) => {
-  const server = new RpcServer({ host: '127.0.0.1', maxConnections: 1, env: testEnvironment() });
+  const port = await freePort();
+  const server = new RpcServer({ host: '127.0.0.1', port, maxConnections: 1, env: testEnvironment() });
   server.handle('echo', (params) => params);
-  const endpoint = { host: '127.0.0.1', port: await server.start() };
+  const endpoint = { host: '127.0.0.1', port };
+  await server.start();
   t.teardown(() => server.stop());
   const first = newClient(t);
   t.deepEqual(await first.call(endpoint, 'echo', { a: 1 }), { a: 1 });

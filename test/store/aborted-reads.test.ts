@@ -25,7 +25,7 @@ import { DataLocation } from '../../src/types.js';
 import { sampleIn } from '../_support/metrics/samples.js';
 import { patientClock } from '../_support/patient-clock.js';
 import { type GroundParts, groundOf } from '../_support/store/ground.js';
-import { content, until } from '../_support/support.js';
+import { content, freePort, until } from '../_support/support.js';
 import { Valve } from '../_support/transport/valve.js';
 
 const PAGE = 300_000;
@@ -57,7 +57,7 @@ async function bench(t: ExecutionContext, overrides: GroundParts = {}) {
     connectTimeoutMs: NEVER_MS,
     abortGraceMs: NEVER_MS,
   };
-  const newTransport = () => TcpTransport.create({ host: '127.0.0.1', env, limits });
+  const newTransport = async () => TcpTransport.create({ host: '127.0.0.1', port: await freePort(), env, limits });
   const [owner, transport] = [await newTransport(), await newTransport()];
   const [source, target, pooled] = [2 * PAGE, 2 * PAGE, 4 * 4096].map((length) => HostRegion.allocate(length)) as [
     HostRegion,

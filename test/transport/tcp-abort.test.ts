@@ -1,6 +1,5 @@
-import { getEventListeners, once } from 'node:events';
+import { getEventListeners } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import type net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import tls from 'node:tls';
@@ -19,7 +18,7 @@ import type { TcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { Authority, noCertificates } from '../_support/certificates.js';
 import { patientClock } from '../_support/patient-clock.js';
-import { content, until } from '../_support/support.js';
+import { content, freePort, listenAlone, until } from '../_support/support.js';
 import { HELLO, onRequests, responseHeader } from '../_support/transport/raw-peer.js';
 import { rerouted } from '../_support/transport/rerouted.js';
 import { Valve } from '../_support/transport/valve.js';
@@ -63,7 +62,8 @@ async function bench(t: ExecutionContext, secure: Secure, limits: Partial<TcpLim
   };
   const newTransport = async (network: Network, own: Partial<TcpLimits> = {}) => {
     const limits = { ...patient, ...own };
-    const transport = await TcpTransport.create({ host: '127.0.0.1', env: { ...env, network }, limits });
+    const port = await freePort();
+    const transport = await TcpTransport.create({ host: '127.0.0.1', port, env: { ...env, network }, limits });
     t.teardown(() => transport.close());
     return transport;
   };
@@ -341,7 +341,7 @@ if (authority !== undefined) {
       connectTimeoutMs: NEVER_MS,
       requestTargetBytes: 1,
     };
-    const reader = await TcpTransport.create({ host: '127.0.0.1', env, limits });
+    const reader = await TcpTransport.create({ host: '127.0.0.1', port: await freePort(), env, limits });
     t.teardown(() => reader.close());
     const target = HostRegion.allocate(2 * PAGE);
     t.teardown(() => target.free());
@@ -357,10 +357,9 @@ if (authority !== undefined) {
       });
     });
     t.teardown(() => server.close());
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    const port = await listenAlone(server);
     const op = (to: number, length: number): ReadOp => ({
-      remoteEndpoint: `127.0.0.1:${(server.address() as net.AddressInfo).port}`,
+      remoteEndpoint: `127.0.0.1:${port}`,
       remoteAddr: 2n ** 47n,
       rkey: 5,
       localAddr: target.addr + BigInt(to),

@@ -1,11 +1,10 @@
-import { once } from 'node:events';
 import net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import type { Environment } from '../../src/base/environment/environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { Mr } from '../../src/transport/contract/transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { content, until } from '../_support/support.js';
+import { content, freePort, listenAlone, until } from '../_support/support.js';
 import { requestFrame } from '../_support/transport/raw-peer.js';
 import { authContract, RecordingEnvironment } from '../contract/auth-contract.js';
 
@@ -19,7 +18,7 @@ const registrations = new Map<number, Mr>();
 
 /** Reads the region of the server at a port with a reader of its own. */
 async function readFrom(t: ExecutionContext, port: number, env: Environment) {
-  const reader = await TcpTransport.create({ host: '127.0.0.1', env });
+  const reader = await TcpTransport.create({ host: '127.0.0.1', port: await freePort(), env });
   t.teardown(() => reader.close());
   const target = HostRegion.allocate(BYTES);
   t.teardown(() => target.free());
@@ -35,7 +34,7 @@ authContract(test, {
   // Of an rkey that nobody has: it is answered, as not granted.
   request: () => requestFrame(1, [{ rkey: 1, addr: region.addr, length: BYTES }]),
   async serve(t, { env }) {
-    const transport = await TcpTransport.create({ host: '127.0.0.1', env });
+    const transport = await TcpTransport.create({ host: '127.0.0.1', port: await freePort(), env });
     t.teardown(() => transport.close());
     const { port } = transport.localEndpoints().tcp;
     registrations.set(port, transport.registerMr(region.addr, BYTES));
@@ -102,8 +101,7 @@ async function editor(t: ExecutionContext, serverPort: number, edit: Edit): Prom
     t.teardown(() => client.destroy());
   });
   t.teardown(() => listener.close());
-  await once(listener.listen(0, '127.0.0.1'), 'listening');
-  return (listener.address() as net.AddressInfo).port;
+  return listenAlone(listener);
 }
 
 function flipped(bytes: Buffer, at: number): Buffer {
@@ -158,7 +156,8 @@ const edits: readonly (readonly [name: string, edit: Edit, read: readonly number
 ];
 
 test('data tags: a relay can change, exchange or repeat nothing of an answer', async (t) => {
-  const server = await TcpTransport.create({ host: '127.0.0.1', env: new RecordingEnvironment([SECRET]).env });
+  const { env } = new RecordingEnvironment([SECRET]);
+  const server = await TcpTransport.create({ host: '127.0.0.1', port: await freePort(), env });
   t.teardown(() => server.close());
   const source = HostRegion.allocate(2 * PAGES * PAGE);
   t.teardown(() => source.free());
@@ -168,7 +167,7 @@ test('data tags: a relay can change, exchange or repeat nothing of an answer', a
   for (const [name, edit, read, goesOn] of edits) {
     const reroute = { from: port, to: await editor(t, port, edit) };
     const recording = new RecordingEnvironment([SECRET], reroute);
-    const reader = await TcpTransport.create({ host: '127.0.0.1', env: recording.env });
+    const reader = await TcpTransport.create({ host: '127.0.0.1', port: await freePort(), env: recording.env });
     t.teardown(() => reader.close());
     const target = HostRegion.allocate(PAGES * PAGE);
     t.teardown(() => target.free());

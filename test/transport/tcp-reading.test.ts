@@ -10,7 +10,7 @@ import type { TcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { ManualClock } from '../_support/clock.js';
 import { patientClock } from '../_support/patient-clock.js';
-import { content, until } from '../_support/support.js';
+import { content, freePort, until } from '../_support/support.js';
 import { HELLO, noise, onRequests, rawServer, responseHeader } from '../_support/transport/raw-peer.js';
 
 const LENGTH = 300_000;
@@ -27,7 +27,12 @@ async function createReader(
   clock: Clock = patientClock,
 ): Promise<Reader> {
   const env = systemEnvironment({ clock, log: silentLogger });
-  const transport = await TcpTransport.create({ host: '127.0.0.1', env, limits: { retryAfterMs: 0, ...limits } });
+  const transport = await TcpTransport.create({
+    host: '127.0.0.1',
+    port: await freePort(),
+    env,
+    limits: { retryAfterMs: 0, ...limits },
+  });
   t.teardown(() => transport.close());
   const target = HostRegion.allocate(LENGTH);
   t.teardown(() => target.free());

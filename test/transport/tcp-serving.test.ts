@@ -19,7 +19,7 @@ import {
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { ManualClock } from '../_support/clock.js';
 import { patientClock } from '../_support/patient-clock.js';
-import { content, until } from '../_support/support.js';
+import { content, freePort, until } from '../_support/support.js';
 import {
   HELLO,
   noise,
@@ -45,7 +45,7 @@ async function serve(
   regionBytes = REGION_BYTES,
 ): Promise<Server> {
   const env = systemEnvironment({ clock: patientClock, log: silentLogger });
-  const transport = await TcpTransport.create({ host: '127.0.0.1', env, limits });
+  const transport = await TcpTransport.create({ host: '127.0.0.1', port: await freePort(), env, limits });
   t.teardown(() => transport.close());
   const region = HostRegion.allocate(regionBytes);
   t.teardown(() => region.free());

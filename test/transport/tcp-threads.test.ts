@@ -37,7 +37,7 @@ async function newTransport(
   t: ExecutionContext,
   { threads, env = newEnvironment(), limits = ALL }: TransportOptions,
 ): Promise<TcpTransport> {
-  const transport = await TcpTransport.create({ host: '127.0.0.1', env, threads, limits });
+  const transport = await TcpTransport.create({ host: '127.0.0.1', port: await freePort(), env, threads, limits });
   t.teardown(() => transport.close());
   return transport;
 }
@@ -198,7 +198,7 @@ async function serveWithThreads(t: ExecutionContext, threads: number) {
   const region = newRegion(t, PAGE_BYTES);
   region.bytes().fill(5);
   const limits = tcpLimits({ servingRestartDelayMs: 1 });
-  const serving = await ServingThreads.start({ host: '127.0.0.1', port: 0, limits, env, threads });
+  const serving = await ServingThreads.start({ host: '127.0.0.1', port: await freePort(), limits, env, threads });
   t.teardown(() => serving.close());
   serving.register(registrationOf(region, 1, region.start, PAGE_BYTES));
   const segments = [undefined as unknown as Uint8Array];

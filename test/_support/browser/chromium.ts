@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { extname, join } from 'node:path';
+import { listenAlone } from '../support.js';
 
 export const CHROMIUM = process.env.MESHCACHE_CHROMIUM ?? '/usr/bin/chromium';
 export const CHROMIUM_FLAGS = [
@@ -42,8 +42,7 @@ export async function serveFolder(folder: string): Promise<Site> {
     response.setHeader('content-type', TYPES[extname(path)] ?? 'application/octet-stream');
     response.end(isFile ? readFileSync(path) : '<!doctype html><title>empty</title>');
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const url = `http://127.0.0.1:${await listenAlone(server)}/`;
   return {
     url,
     close: () => {

@@ -1,10 +1,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import S3rver from '@20minutes/s3rver';
 import type { ExecutionContext } from 'ava';
+import { listenAlone } from '../support.js';
 
 export const BUCKET = 'pages';
 /** The access key that the server knows. */
@@ -89,8 +89,8 @@ export class S3Server {
     });
     const { port: upstream } = await real.run();
     const server = http.createServer();
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const made = new S3Server((server.address() as AddressInfo).port, upstream, conditions);
+    const port = await listenAlone(server);
+    const made = new S3Server(port, upstream, conditions);
     server.on('request', (request, response) => void made.#serve(request, response).catch(() => response.destroy()));
     t.teardown(async () => {
       server.closeAllConnections();

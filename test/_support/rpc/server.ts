@@ -7,6 +7,7 @@ import { RpcClient } from '../../../src/rpc/client.js';
 import { RpcServer } from '../../../src/rpc/server.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { patientClock } from '../patient-clock.js';
+import { freePort } from '../support.js';
 import { verifiedEnd } from '../verified.js';
 
 /** An environment without log output whose counters can be read. */
@@ -27,7 +28,7 @@ export function testEnvironment(overrides: Partial<Environment> = {}): Environme
 
 /** Starts a server on loopback that is stopped with the test. */
 export async function startServer(t: ExecutionContext, env: Environment = testEnvironment()) {
-  const server = new RpcServer({ host: '127.0.0.1', env });
+  const server = new RpcServer({ host: '127.0.0.1', port: await freePort(), env });
   server.handle('echo', (params) => params);
   const port = await server.start();
   t.teardown(() => verifiedEnd([server], () => server.stop()));

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import net from 'node:net';
 import type { ExecutionContext } from 'ava';
+import { listenAlone } from '../support.js';
 
 /** The frames of PROTOCOL.md, implemented a second time from the document. */
 export const HELLO = Buffer.concat([Buffer.from('MCTP'), Buffer.from([1, 0, 0, 0]), Buffer.alloc(24)]);
@@ -102,9 +103,7 @@ export async function rawServer(t: ExecutionContext, serve: (socket: net.Socket)
     serve(socket);
   });
   t.teardown(() => server.close());
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return `127.0.0.1:${(server.address() as net.AddressInfo).port}`;
+  return `127.0.0.1:${await listenAlone(server)}`;
 }
 
 /** Calls `answer` with every whole request that comes after the hello. */

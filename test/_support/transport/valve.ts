@@ -1,6 +1,6 @@
-import { once } from 'node:events';
 import net from 'node:net';
 import type { ExecutionContext } from 'ava';
+import { listenAlone } from '../support.js';
 
 /** One connection through a {@link Valve}. */
 export class ValveConnection {
@@ -75,9 +75,7 @@ export class Valve {
   static async open(t: ExecutionContext, serverEndpoint: string): Promise<Valve> {
     const [host, port] = serverEndpoint.split(':') as [string, string];
     const listener = net.createServer();
-    listener.listen(0, '127.0.0.1');
-    await once(listener, 'listening');
-    const valve = new Valve(`127.0.0.1:${(listener.address() as net.AddressInfo).port}`);
+    const valve = new Valve(`127.0.0.1:${await listenAlone(listener)}`);
     listener.on('connection', (client) => {
       const server = net.connect({ host, port: Number(port) });
       t.teardown(() => client.destroy());
