@@ -7,6 +7,8 @@ import { loadNative } from './addon/loader.js';
 const LOOK_MAX_US = 5;
 /** A look that takes this long was interrupted: other processes need the processor. */
 const INTERRUPTED_MS = 1;
+/** Time without spinning after that: long enough for the system to move one of two threads that share a processor. */
+const INTERRUPTED_REST_MS = 10;
 /** Time without spinning after it was in vain; it doubles with each time in a row. */
 const REST_MIN_MS = 1;
 const REST_MAX_MS = 100;
@@ -46,7 +48,7 @@ export function spinningClock(spinUs: number): Clock {
       restMs = REST_MIN_MS;
     }
     const endedMs = performance.now();
-    if (endedMs - beganMs > INTERRUPTED_MS) rest(REST_MAX_MS, endedMs);
+    if (endedMs - beganMs > INTERRUPTED_MS) rest(INTERRUPTED_REST_MS, endedMs);
     else setImmediate(look);
   };
   return {

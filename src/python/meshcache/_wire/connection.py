@@ -31,10 +31,8 @@ _SLICE: Final = struct.pack("ll", 0, int(_SLICE_SECONDS * 1e6))
 #: Time for which a thread that waits for an answer looks for it without sleeping: a processor that sleeps takes tens of
 #: microseconds to wake up. With one processor, the node could not answer meanwhile.
 _SPIN_SECONDS: Final = 100e-6 if len(os.sched_getaffinity(0)) > 1 else 0.0
-#: A look that takes this long was interrupted: other threads or processes need the processor.
-_INTERRUPTED_LOOK_SECONDS: Final = 1e-3
-#: Time without looking after it was in vain, or interrupted: the answer takes longer, or the node waits for this
-#: processor. It doubles with each time in a row.
+#: Time without looking after it was in vain: the answer takes longer, or the node waits for this processor. It doubles
+#: with each time in a row.
 _REST_MIN_SECONDS: Final = 1e-3
 _REST_MAX_SECONDS: Final = 0.1
 #: A thread that still seems to use a closed connection after this time was interrupted.
@@ -432,8 +430,10 @@ class Connection:
                     return False
                 sent = 0
                 if not pages:
-                    with contextlib.suppress(BlockingIOError):
+                    try:
                         sent = self._sock.send(data, MSG_DONTWAIT)
+                    except BlockingIOError:
+                        pass
                     if sent == len(data):
                         return True
                 return self._send_rest([memoryview(data)[sent:], *pages], deadline, sent > 0)
@@ -534,18 +534,11 @@ class Connection:
         if now < self._rest_until:
             return
         until = now + _SPIN_SECONDS
-        has_come: object = False
-        longest = 0.0
-        while now < until and not has_come:
-            before = now
-            has_come = self._read_poll.poll(0)
+        while now < until:
+            if self._read_poll.poll(0):
+                self._rest = _REST_MIN_SECONDS
+                return
             now = monotonic()
-            longest = max(longest, now - before)
-        if longest > _INTERRUPTED_LOOK_SECONDS:
-            self._rest = _REST_MAX_SECONDS
-        elif has_come:
-            self._rest = _REST_MIN_SECONDS
-            return
         self._rest_until = now + self._rest
         self._rest = min(2 * self._rest, _REST_MAX_SECONDS)
 
