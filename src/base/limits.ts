@@ -232,8 +232,8 @@ export const KNOWN_LOCATION_KEY_MAX_CHARACTERS = 256;
 export const JOINED_READ_MAX_PAGES = 16;
 export const JOINED_READ_MAX_BYTES = 1 * MIB;
 export const JOINED_READS_MAX_PAGES = 256;
-/** Fewest pages of each message when small calls of one turn are split in two. */
-export const SPLIT_GROUP_MIN_PAGES = 32;
+/** Fewest keys of each message when what one message could ask travels in two. */
+export const SPLIT_MESSAGE_MIN_KEYS = 32;
 /** Requests of one call that are in progress at one directory owner. */
 export const DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT = 4;
 /** Time after which a search that has asked former owners asks the present owners again. */

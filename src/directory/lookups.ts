@@ -1,7 +1,8 @@
+import { firstGroup } from '../base/concurrency/shares.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
-import { type Keys, pickKeys, stringsOf } from '../core/binding/key-batch.js';
+import { type Keys, pickKeys, sliceKeys, stringsOf } from '../core/binding/key-batch.js';
 import { DISTANCES, type Distances } from '../net/distance.js';
 import type { DataLocation } from '../types.js';
 import { LocatedPages } from './messages/located-pages.js';
@@ -123,7 +124,7 @@ export class Lookups {
       if (avoided.length === 0) return holders;
       return holders.map((id) => (id === undefined || avoided.includes(id) ? undefined : id));
     };
-    const ask: AskBatch = async (nodeId, { keys: asked, indices: request, isOwn }) => {
+    const ask = inTwo(async (nodeId, { keys: asked, indices: request, isOwn }) => {
       const answer = await this.#parts.channels.to(nodeId).get({ keys: asked, avoided: told, room, isOwn });
       if (answer === undefined) return request;
       const { columns, from } = answer;
@@ -149,7 +150,7 @@ export class Lookups {
       foundCount += rows.length;
       onFound(new LocatedPages(indices, rows, columns));
       return missing;
-    };
+    });
     await this.#ask(keys, ask, holdersOf);
     return foundCount;
   }
@@ -236,6 +237,19 @@ export class Lookups {
       return new OwnerSearch(this.#parts, batch, order, askOne).run();
     });
   }
+}
+
+/** Asks about many keys in two requests: what the first one finds is read while the node answers the second one. */
+function inTwo(ask: AskBatch): AskBatch {
+  return async (nodeId, asked) => {
+    const { keys, indices, isOwn } = asked;
+    const count = indices.length;
+    const first = firstGroup(count, count);
+    if (first === count) return ask(nodeId, asked);
+    const part = (start: number, end: number): Promise<readonly number[]> =>
+      ask(nodeId, { keys: sliceKeys(keys, start, end), indices: indices.slice(start, end), isOwn });
+    return (await Promise.all([part(0, first), part(first, count)])).flat();
+  };
 }
 
 function nodeIdAt({ node, nodes }: LocationColumns, row: number): string | undefined {

@@ -3,7 +3,7 @@ import {
   CALL_MAX_KEYS,
   DIRECTORY_REQUEST_MAX_KEYS,
   DIRECTORY_SEARCH_LATE_MS,
-  SPLIT_GROUP_MIN_PAGES,
+  SPLIT_MESSAGE_MIN_KEYS,
 } from '../../src/base/limits.js';
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
@@ -352,14 +352,32 @@ test.serial('directory: many small lookups of one turn are two messages, unless 
   const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
   const calls = () => nodes.get('n1')?.rpc.stats().calls ?? 0;
   const ask = (count: number) => Promise.all(Array.from({ length: count }, (_, i) => client.get([`key-${i}`])));
-  await ask(2 * SPLIT_GROUP_MIN_PAGES - 1);
+  await ask(2 * SPLIT_MESSAGE_MIN_KEYS - 1);
   t.is(calls(), 1);
-  await ask(2 * SPLIT_GROUP_MIN_PAGES);
+  await ask(2 * SPLIT_MESSAGE_MIN_KEYS);
   t.is(calls(), 3);
   const alone = client.get(['first']);
   await Promise.resolve().then(() => {});
-  await Promise.all([alone, ask(2 * SPLIT_GROUP_MIN_PAGES)]);
+  await Promise.all([alone, ask(2 * SPLIT_MESSAGE_MIN_KEYS)]);
   t.true(calls() <= 5);
+});
+
+test.serial('directory: a lookup of many keys is two messages, and hands out what the first one finds', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
+  const calls = () => nodes.get('n1')?.rpc.stats().calls ?? 0;
+  const keys = Array.from({ length: 2 * SPLIT_MESSAGE_MIN_KEYS }, (_, i) => `key-${i}`);
+  await client.put(Object.fromEntries(keys.map((key) => [key, locationOf()])));
+  const before = calls();
+  const found: (readonly number[])[] = [];
+  await client.find(keys, ({ indices }) => found.push([...indices]));
+  t.is(calls() - before, 2);
+  const all = keys.map((_, i) => i);
+  t.deepEqual(found, [all.slice(0, SPLIT_MESSAGE_MIN_KEYS), all.slice(SPLIT_MESSAGE_MIN_KEYS)]);
+  await client.find(keys.slice(1), () => {});
+  t.is(calls() - before, 3, 'fewer keys are one message');
+  await client.exists(keys);
+  t.is(calls() - before, 4, 'so is a question with one answer');
 });
 
 test.serial(

@@ -1,5 +1,4 @@
 import test from 'ava';
-import { SPLIT_GROUP_MIN_PAGES } from '../../src/base/limits.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import type { CallerPage } from '../../src/store/call/caller-page.js';
 import { JoinedReads } from '../../src/store/remote/joined-reads.js';
@@ -83,33 +82,6 @@ test('joined reads: calls of one turn and one owner are one read, those of other
   void get(['e1']);
   await turn();
   t.is(asked.length, 4, 'the next turn is another read');
-});
-
-test('joined reads: many calls of one turn are two reads, unless one is under way', async (t) => {
-  const { asked, get } = joined();
-  const counts = () => asked.map(({ keys }) => keys.length);
-  const many = (count: number) => Array.from({ length: count }, (_, i) => get([`${i}-1`]));
-  const endFirst = () => {
-    const [{ keys, end }] = asked.splice(0, 1) as [Asked];
-    end(outcome(...keys.map((_, i) => found(i, false))));
-  };
-  void many(SPLIT_GROUP_MIN_PAGES + 1);
-  await turn();
-  t.deepEqual(counts(), [SPLIT_GROUP_MIN_PAGES + 1], 'few are one read');
-  endFirst();
-  await turn();
-  void many(2 * SPLIT_GROUP_MIN_PAGES + 1);
-  await turn();
-  t.deepEqual(counts(), [SPLIT_GROUP_MIN_PAGES + 1, SPLIT_GROUP_MIN_PAGES]);
-  endFirst();
-  await turn();
-  void many(2 * SPLIT_GROUP_MIN_PAGES);
-  await turn();
-  t.deepEqual(
-    counts(),
-    [SPLIT_GROUP_MIN_PAGES, 2 * SPLIT_GROUP_MIN_PAGES],
-    'beside one that is under way they are one',
-  );
 });
 
 test('joined reads: a call ends when its own pages are there, or are known to be misses', async (t) => {

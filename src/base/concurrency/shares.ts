@@ -1,5 +1,5 @@
 import { assert, assertEqual } from '../assert.js';
-import { SPLIT_GROUP_MIN_PAGES } from '../limits.js';
+import { SPLIT_MESSAGE_MIN_KEYS } from '../limits.js';
 
 /** One of many users of a shared amount, and the group that it belongs to. */
 export interface Sharer {
@@ -87,10 +87,9 @@ function addTo(parts: Map<string, number>, name: string, amount: number): void {
 }
 
 /**
- * How many of `count` pages that are requested at once go into the first message when no other message is in flight:
- * half of them if they are many, at most `maxCount`. Two messages keep both sides busy; with one, each side would wait
- * while the other works.
+ * How many of `count` keys that are asked about at once go into the first message: half of them if they are many, at
+ * most `maxCount`. Two messages keep both sides busy; with one, each side would wait while the other works.
  */
 export function firstGroup(count: number, maxCount: number): number {
-  return count < 2 * SPLIT_GROUP_MIN_PAGES ? maxCount : Math.min(maxCount, Math.ceil(count / 2));
+  return count < 2 * SPLIT_MESSAGE_MIN_KEYS ? maxCount : Math.min(maxCount, Math.ceil(count / 2));
 }

@@ -1,5 +1,3 @@
-import { reduced } from '../../base/assert.js';
-import { firstGroup } from '../../base/concurrency/shares.js';
 import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } from '../../base/limits.js';
 import type { CallerPage } from '../call/caller-page.js';
 import type { StoreGround } from '../ground/store-ground.js';
@@ -29,8 +27,6 @@ export class JoinedReads {
   readonly #ground: StoreGround;
   readonly #reads: RemoteReads;
   #waiting: JoinedCall[] = [];
-  /** Number of groups being read. */
-  #underWay = 0;
 
   constructor(ground: StoreGround, reads: RemoteReads) {
     this.#ground = ground;
@@ -63,24 +59,19 @@ export class JoinedReads {
     }
   }
 
-  /**
-   * Groups of calls to read together: with the same owner, and at most JOINED_READS_MAX_PAGES pages. If no group is in
-   * progress, many pages make at least two groups.
-   */
+  /** Groups of calls to read together: with the same owner, and at most JOINED_READS_MAX_PAGES pages. */
   #groups(calls: readonly JoinedCall[]): JoinedCall[][] {
     if (calls.length === 1) return [[...calls]];
     const owners = this.#ground.directory.firstOwners(
       calls.map(({ request: { keys, wanted } }) => keys[wanted[0] as number] as string),
     );
-    const pages = calls.reduce((sum, { request }) => sum + request.wanted.length, 0);
-    const maxPages = this.#underWay > 0 ? JOINED_READS_MAX_PAGES : firstGroup(pages, JOINED_READS_MAX_PAGES);
     const groups: JoinedCall[][] = [];
     const latest = new Map<number, { readonly group: JoinedCall[]; pages: number }>();
     calls.forEach((call, i) => {
       const owner = owners[i] as number;
       let last = latest.get(owner);
       const count = call.request.wanted.length;
-      if (last === undefined || last.pages + count > maxPages) {
+      if (last === undefined || last.pages + count > JOINED_READS_MAX_PAGES) {
         last = { group: [], pages: 0 };
         latest.set(owner, last);
         groups.push(last.group);
@@ -107,7 +98,6 @@ export class JoinedReads {
 
   /** Reads a group of calls. Never rejects. */
   async #readTogether(calls: readonly JoinedCall[]): Promise<void> {
-    this.#underWay++;
     const group = new JoinedGroup(calls, (call) => this.#end(call));
     try {
       await this.#reads.read(group.request());
@@ -115,8 +105,6 @@ export class JoinedReads {
     } catch {
       // After a failure each call continues alone: an error of one call must not affect the others.
       for (const call of calls) if (call.open.size > 0) this.#readAgain(call, [...call.open]);
-    } finally {
-      this.#underWay = reduced('joined reads: under way', this.#underWay, 1);
     }
   }
 
