@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import signal
@@ -13,6 +12,7 @@ from collections.abc import Callable
 
 from support import NodeTest, wait_for
 from meshcache import Client, link
+from meshcache._memory.copies import copy
 from meshcache._memory.staging import Staging
 
 PAGE = 1 << 18
@@ -105,7 +105,7 @@ class InterruptedCalls(NodeTest):
         for call in (client.set_from, client.get_into):
             for _ in range(20):
                 effects = [unittest.mock.DEFAULT] * random_.randrange(PAGES) + [Interrupted()]
-                with unittest.mock.patch("ctypes.memmove", wraps=ctypes.memmove, side_effect=effects):
+                with unittest.mock.patch("meshcache._moves.staged.copy", wraps=copy, side_effect=effects):
                     self.assertRaises(Interrupted, call, keys, pages)
             self.assertEqual(call(keys, pages), [True] * PAGES, f"seed {seed}")
         self.assertEqual(client.stats()["connections_lost"], 0)

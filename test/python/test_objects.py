@@ -10,7 +10,7 @@ from typing import Any
 
 from support import NodeTest, wait_for
 from meshcache import Client, RegionError
-from meshcache._memory.copies import bytes_at
+from meshcache._memory.copies import bytes_at, copy
 from meshcache._memory.memory import Memory
 from meshcache._wire.protocol import ASK_AGAIN, MISS
 from meshcache._moves.slices import Limits, Slices
@@ -237,10 +237,20 @@ class Parts(unittest.TestCase):
     def test_copies_of_memory_are_whole(self) -> None:
         for size in (0, 1, 4095, 1 << 20, (1 << 20) + 3, 5 << 20):
             data = random.Random(size).randbytes(size)
-            copy = bytes_at(Memory(data).address, size)
-            self.assertEqual(copy, data)
-            self.assertIsInstance(copy, bytes)
-            self.assertEqual(hash(copy), hash(data))
+            made = bytes_at(Memory(data).address, size)
+            self.assertEqual(made, data)
+            self.assertIsInstance(made, bytes)
+            self.assertEqual(hash(made), hash(data))
+
+    def test_copies_between_memories_are_whole(self) -> None:
+        for size in (1, 4096, 1 << 16, (1 << 16) + 1, 1 << 20):
+            data = random.Random(size).randbytes(size)
+            for source in (data, bytearray(data)):
+                target = bytearray(size + 2)
+                copy(memoryview(target)[1:-1], memoryview(source))
+                self.assertEqual(target, b"\0" + data + b"\0")
+                # No view of either memory is left, so its length may change.
+                target.append(0)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from .memory import Memory
 
 #: A copy of so few bytes takes less time than giving the interpreter lock back for it.
 _SMALL_BYTES: Final = 1 << 14
+#: Likewise with the addresses of both memories, which then have to be found.
+_HELD_MAX_BYTES: Final = 1 << 16
 #: From this length on, memory has whole huge pages wherever it begins, and they are requested.
 _HUGE_BYTES: Final = 1 << 22
 _MADV_HUGEPAGE: Final = 14
@@ -24,6 +26,20 @@ _madvise: Any = None
 with contextlib.suppress(OSError, AttributeError):
     _madvise = ctypes.CDLL(None).madvise
     _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+def address_of(view: memoryview) -> int:
+    """The address of a view of contiguous bytes."""
+    return Memory(view).address if view.readonly else ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+
+def copy(target: memoryview, source: memoryview) -> None:
+    """Copies bytes to memory of the same length."""
+    length = len(source)
+    if length <= _HELD_MAX_BYTES:
+        target[:] = source
+    else:
+        ctypes.memmove(address_of(target), address_of(source), length)
 
 
 def bytes_at(address: int, length: int) -> bytes:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import stat
 from dataclasses import dataclass
+from functools import cached_property
 
 _PY_SSIZE_T = ctypes.c_ssize_t
 
@@ -55,6 +56,11 @@ class Memory:
         self.address: int = self._buffer.buf or 0
         self.length: int = self._buffer.len
         self.readonly: bool = bool(self._buffer.readonly)
+
+    @cached_property
+    def view(self) -> memoryview:
+        """The bytes, while this object lives. They can be written even if the owner's cannot."""
+        return memoryview((ctypes.c_char * self.length).from_address(self.address)).cast("B")
 
     def __del__(self) -> None:
         if self._held:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import threading
 import weakref
 from typing import Final
+
+from .copies import address_of
 
 #: Slots begin at multiples of this, so that copies do not share cache lines.
 _ALIGNMENT: Final = 64
@@ -34,8 +35,8 @@ class Staging:
             self._map = mmap.mmap(descriptor, length)
         finally:
             os.close(descriptor)
-        self._pin = ctypes.c_char.from_buffer(self._map)
-        self.address = ctypes.addressof(self._pin)
+        self.view = memoryview(self._map)
+        self.address = address_of(self.view)
         self.length = length
         self._lock = threading.Lock()
         #: Start and end of each slot. A reference removes itself when its slot is gone, which no signal can interrupt.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from .._memory.copies import copy
 from .._wire import protocol
 from .._wire.connection import Call
 from .._wire.protocol import Violation
 from ..attachment import Attachment
 from ..requests import Requests, Told
 from .slices import Limits, Slices
-from .staged import Span
 
 #: Takes a page: its index, and its bytes, which the callee may keep.
 Visit = Callable[[int, memoryview], None]
@@ -39,12 +38,14 @@ class SocketPages:
         self._attachment = attachment
         self._requests = requests
 
-    def write(self, keys: Sequence[str], sources: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
+    def write(
+        self, keys: Sequence[str], sources: Sequence[Sequence[memoryview]], told: Told, deadline: float
+    ) -> list[bool]:
         """Sets pages from these sources. One result per page."""
         results = [False] * len(keys)
         hello = self._attachment.hello
         head_bytes = len(protocol.text16(told.pool)) + _FIXED_BYTES
-        sizes = [sum(length for _, length in source) for source in sources]
+        sizes = [sum(map(len, source)) for source in sources]
         fits = [
             index
             for index, (key, size) in enumerate(zip(keys, sizes))
@@ -69,7 +70,7 @@ class SocketPages:
                 finish()
             body = told.bytes(hello) + protocol.encode_keys([keys[index] for index in indices])
             body += protocol.encode_lengths([sizes[index] for index in indices])
-            parts = [_view(*part) for index in indices for part in sources[index]]
+            parts = [part for index in indices for part in sources[index]]
             call = self._requests.submit(self._attachment, protocol.SET_BYTES, body, deadline, parts)
             if call is None:
                 break
@@ -78,18 +79,20 @@ class SocketPages:
             finish()
         return results
 
-    def read(self, keys: Sequence[str], targets: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
+    def read(
+        self, keys: Sequence[str], targets: Sequence[Sequence[memoryview]], told: Told, deadline: float
+    ) -> list[bool]:
         """Reads pages into these targets. One result per page."""
         results = [False] * len(keys)
-        sizes = [sum(length for _, length in target) for target in targets]
+        sizes = [sum(map(len, target)) for target in targets]
 
         def visit(index: int, page: memoryview) -> None:
             if len(page) != sizes[index]:
                 return
             at = 0
-            for address, length in targets[index]:
-                _view(address, length)[:] = page[at : at + length]
-                at += length
+            for part in targets[index]:
+                copy(part, page[at : at + len(part)])
+                at += len(part)
             results[index] = True
 
         self.fetch(keys, told, deadline, visit, sizes)
@@ -148,8 +151,3 @@ class SocketPages:
         hello = self._attachment.hello
         # Pages get at most half of a body, so that there is room for keys and lengths.
         return Limits(hello.max_keys, hello.max_body_bytes // 2, min(_SLICE_BYTES, hello.max_body_bytes // 2))
-
-
-def _view(address: int, length: int) -> memoryview:
-    """The bytes at an address. The caller must keep the memory alive."""
-    return memoryview((ctypes.c_char * length).from_address(address)).cast("B")

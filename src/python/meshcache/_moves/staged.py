@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,6 +9,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final
 
+from .._memory.copies import copy
 from .._memory.staging import Slot, Staging
 from .._wire import protocol
 from .._wire.connection import PENDING, Call
@@ -19,8 +19,6 @@ from ..counters import Counters
 from ..requests import Requests, Told
 from .slices import Limits, Slices
 
-#: Address and length of a part of a page in this process's memory.
-Span = tuple[int, int]
 #: Takes a page: its index, address and length. The memory is only valid during the call.
 Take = Callable[[int, int, int], None]
 
@@ -43,11 +41,15 @@ class StagedPages:
         self._requests = requests
         self._counters = counters
 
-    def write(self, keys: Sequence[str], sources: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
+    def write(
+        self, keys: Sequence[str], sources: Sequence[Sequence[memoryview]], told: Told, deadline: float
+    ) -> list[bool]:
         """Sets pages from these sources, none of which is longer than the staging memory."""
         return self._move(protocol.SET, keys, sources, told, deadline)
 
-    def read(self, keys: Sequence[str], targets: Sequence[Sequence[Span]], told: Told, deadline: float) -> list[bool]:
+    def read(
+        self, keys: Sequence[str], targets: Sequence[Sequence[memoryview]], told: Told, deadline: float
+    ) -> list[bool]:
         """Reads pages into these targets, none of which is longer than the staging memory."""
         return self._move(protocol.GET, keys, targets, told, deadline)
 
@@ -105,21 +107,21 @@ class StagedPages:
         return [(protocol.MISS, 0)] * count
 
     def _move(
-        self, type_: int, keys: Sequence[str], pages: Sequence[Sequence[Span]], told: Told, deadline: float
+        self, type_: int, keys: Sequence[str], pages: Sequence[Sequence[memoryview]], told: Told, deadline: float
     ) -> list[bool]:
         results = [False] * len(keys)
-        sizes = [sum(length for _, length in page) for page in pages]
+        sizes = [sum(map(len, page)) for page in pages]
         slices = Slices(keys, sizes)
         limits = self._limits()
 
         def done(slot: Slot, indices: list[int], answered: Call) -> None:
             flags = self._requests.flags(self._attachment, answered, len(indices))
-            address = self._staging.address + slot.offset
+            at = slot.offset
             for index, flag in zip(indices, flags):
                 results[index] = flag
                 if flag and type_ == protocol.GET:
-                    _scatter(address, pages[index])
-                address += sizes[index]
+                    self._scatter(at, pages[index])
+                at += sizes[index]
 
         with _StagedCall(self._attachment, self._staging, self._counters, deadline) as call:
             while not slices.is_empty:
@@ -131,7 +133,7 @@ class StagedPages:
                 at = slot.offset
                 for index in indices:
                     if type_ == protocol.SET:
-                        _gather(self._staging.address + at, pages[index])
+                        self._gather(at, pages[index])
                     flat += (at, sizes[index])
                     at += sizes[index]
                 head = told.transfer(self._attachment.hello, 1)
@@ -141,6 +143,20 @@ class StagedPages:
                 del slot
             call.finish()
         return results
+
+    def _gather(self, at: int, parts: Sequence[memoryview]) -> None:
+        """Copies the parts of a page to staging memory."""
+        for part in parts:
+            end = at + len(part)
+            copy(self._staging.view[at:end], part)
+            at = end
+
+    def _scatter(self, at: int, parts: Sequence[memoryview]) -> None:
+        """Copies a page from staging memory to its parts."""
+        for part in parts:
+            end = at + len(part)
+            copy(part, self._staging.view[at:end])
+            at = end
 
     def _limits(self) -> Limits:
         hello = self._attachment.hello
@@ -219,16 +235,3 @@ class _StagedCall:
         if call.state == PENDING:
             self._connection.cancel(call, monotonic() + 0.001)
         self._connection.abandon(call)
-
-
-def _gather(address: int, parts: Sequence[Span]) -> None:
-    """Copies the parts of a page to contiguous memory."""
-    for own, length in parts:
-        ctypes.memmove(address, own, length)
-        address += length
-
-
-def _scatter(address: int, parts: Sequence[Span]) -> None:
-    for own, length in parts:
-        ctypes.memmove(own, address, length)
-        address += length

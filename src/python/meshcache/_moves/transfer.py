@@ -7,7 +7,6 @@ from itertools import compress
 from typing import Final
 
 from .._memory.copies import bytes_at, touch
-from .._memory.memory import Memory
 from .._memory.region import Region
 from .._wire import protocol
 from .._wire.connection import ANSWERED, Call
@@ -17,7 +16,7 @@ from ..link import Link
 from ..pages import Pages, Piece
 from ..requests import Requests, Told
 from .on_socket import SocketPages
-from .staged import Span, StagedPages
+from .staged import StagedPages
 
 
 #: Counters of pages moved, pages not moved, and bytes, by the type of the request and how pages move.
@@ -55,9 +54,7 @@ class Transfer:
         self, attachment: Attachment, keys: Sequence[str], datas: Sequence[memoryview], told: Told, deadline: float
     ) -> list[bool]:
         """Writes pages from any memory of this process."""
-        memories = [Memory(data) for data in datas]
-        spans = [[(memory.address, memory.length)] for memory in memories]
-        return self._move_spans(attachment, protocol.SET, keys, spans, told, deadline)
+        return self._move_parts(attachment, protocol.SET, keys, [[data] for data in datas], told, deadline)
 
     def fetch(self, attachment: Attachment, keys: Sequence[str], told: Told, deadline: float) -> list[bytes | None]:
         """Reads pages of any length."""
@@ -103,10 +100,10 @@ class Transfer:
         memories = {region: memory for region, memory in held.items() if memory is not None}
         if len(memories) < len(held):
             return [False] * len(keys)
-        spans = [
-            [(memories[region].address + offset, length) for region, offset, length in page] for page in pages.pages
+        parts = [
+            [memories[region].view[offset : offset + length] for region, offset, length in page] for page in pages.pages
         ]
-        return self._move_spans(attachment, type_, keys, spans, told, deadline)
+        return self._move_parts(attachment, type_, keys, parts, told, deadline)
 
     def _direct(
         self,
@@ -184,17 +181,17 @@ class Transfer:
                 return
         attachment.connection.fail("the node does not know a region")
 
-    def _move_spans(
+    def _move_parts(
         self,
         attachment: Attachment,
         type_: int,
         keys: Sequence[str],
-        pages: Sequence[Sequence[Span]],
+        pages: Sequence[Sequence[memoryview]],
         told: Told,
         deadline: float,
     ) -> list[bool]:
         """Moves pages in memory that the node cannot map: through staging memory, or on the socket if too long."""
-        sizes = [sum(length for _, length in page) for page in pages]
+        sizes = [sum(map(len, page)) for page in pages]
         staging = self._link.staging(attachment, deadline)
         longest = 0 if staging is None else min(staging.length, attachment.hello.max_page_bytes)
         if sizes and 0 < min(sizes) and max(sizes) <= longest:
@@ -219,7 +216,7 @@ class Transfer:
         attachment: Attachment,
         type_: int,
         keys: Sequence[str],
-        pages: Sequence[Sequence[Span]],
+        pages: Sequence[Sequence[memoryview]],
         sizes: Sequence[int],
         told: Told,
         deadline: float,
