@@ -1,4 +1,4 @@
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import {
   CALL_MAX_KEYS,
   DIRECTORY_REQUEST_MAX_KEYS,
@@ -22,6 +22,20 @@ function entriesOf(count: number, init: Parameters<typeof locationOf>[0] = {}): 
   return new Map(
     Array.from({ length: count }, (_, i) => [`key-${i}`, locationOf({ generation: 0, rkey: i, ...init })]),
   );
+}
+
+/** A client, and the shard of the only owner: that of another node, or its own. */
+async function startOne(
+  t: ExecutionContext,
+  isOwn: boolean,
+): Promise<{ client: DirectoryClient; shard: DirectoryShard }> {
+  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+  const { shard } = nodes.get('n1') as { shard: DirectoryShard };
+  const own = isOwn ? { nodeId: 'n1', incarnation: 1, localShard: shard } : {};
+  return {
+    client: new DirectoryClient(ring, resolve, 1, { ...own, rpc: newClient(t), env: testEnvironment() }),
+    shard,
+  };
 }
 
 test.serial('directory: what one client puts, another one gets, in the order of the keys', async (t) => {
@@ -475,13 +489,39 @@ test.serial('directory: what several owners know only of a node to be avoided is
 });
 
 test.serial('directory: a delete does not get before a put that was called before it', async (t) => {
-  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
-  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
-  const keys = Array.from({ length: 20_000 }, (_, i) => `key-${i}`);
-  const put = client.put(new Map(keys.map((key) => [key, locationOf({ generation: 0 })])));
-  await client.delete(keys);
-  await put;
-  t.is(nodes.get('n1')?.shard.stats().keys, 0);
+  for (const isOwn of [false, true]) {
+    const { client, shard } = await startOne(t, isOwn);
+    const keys = Array.from({ length: 20_000 }, (_, i) => `key-${i}`);
+    const put = client.put(new Map(keys.map((key) => [key, locationOf({ generation: 0 })])));
+    await client.delete(keys);
+    await put;
+    t.is(shard.stats().keys, 0);
+  }
+});
+
+test.serial('directory: the own shard takes statements after the other owners were asked', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2']);
+  const { shard } = nodes.get('n1') as { shard: DirectoryShard };
+  const order: string[] = [];
+  const put = shard.put.bind(shard);
+  shard.put = (...statement) => {
+    order.push('own shard');
+    return put(...statement);
+  };
+  const rpc = newClient(t);
+  const call = rpc.call.bind(rpc);
+  rpc.call = (...asked) => {
+    order.push(asked[1]);
+    return call(...asked);
+  };
+  const client = new DirectoryClient(ring, resolve, 2, {
+    nodeId: 'n1',
+    localShard: shard,
+    rpc,
+    env: testEnvironment(),
+  });
+  t.deepEqual(await client.put({ key: locationOf() }), [true]);
+  t.deepEqual(order, ['directory.put', 'own shard']);
 });
 
 test.serial('directory: more keys, and longer ones, than a ring takes at once', async (t) => {
@@ -632,15 +672,16 @@ test.serial('directory: a later client of the same node is not ignored for its c
 // Cause: a request kept the caller's own list until it was sent: other keys were deleted, and the queue lost count of
 // them.
 test.serial('directory: a list of keys may be changed as soon as the call has returned', async (t) => {
-  const { ring, resolve } = await startNodes(t, ['n1']);
-  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
-  await client.put(entriesOf(3, { generation: 0 }));
-  const all = [...entriesOf(3).keys()];
-  const keys = all.slice(0, 2);
-  const deleting = client.delete(keys);
-  keys[0] = all[2] as string;
-  keys.pop();
-  await deleting;
-  t.deepEqual(await client.exists(all), [false, false, true]);
-  client.verify();
+  for (const isOwn of [false, true]) {
+    const { client } = await startOne(t, isOwn);
+    await client.put(entriesOf(3, { generation: 0 }));
+    const all = [...entriesOf(3).keys()];
+    const keys = all.slice(0, 2);
+    const deleting = client.delete(keys);
+    keys[0] = all[2] as string;
+    keys.pop();
+    await deleting;
+    t.deepEqual(await client.exists(all), [false, false, true]);
+    client.verify();
+  }
 });

@@ -1,4 +1,5 @@
 import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import type { Clock } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { type Keys, stringsOf } from '../../core/binding/key-batch.js';
@@ -16,6 +17,7 @@ interface OwnShardParts {
   readonly shard: DirectoryShard;
   /** Resolves when the holders of displaced pages have been told; see `DirectoryServerOptions`. */
   readonly displacedTold: (keys: readonly string[]) => Promise<void>;
+  readonly clock: Clock;
 }
 
 /** Address of a node's control port; undefined while it is not known. */
@@ -52,8 +54,8 @@ export class OwnerChannels {
   constructor(options: OwnerChannelsOptions) {
     this.#options = options;
     this.#rpc = options.rpc ?? new RpcClient({ env: options.env });
-    const { nodeId, localShard: shard, displacedTold } = options;
-    this.#own = shard && new OwnShard({ nodeId, shard, displacedTold });
+    const { nodeId, localShard: shard, displacedTold, env } = options;
+    this.#own = shard && new OwnShard({ nodeId, shard, displacedTold, clock: env.clock });
   }
 
   to(ownerId: string): DirectoryOwner {
@@ -129,6 +131,7 @@ class OwnShard implements DirectoryOwner {
 
   async put(keys: Keys, columns: LocationColumns, wish: PutWish = {}): Promise<PutAnswer> {
     const { shard, displacedTold } = this.#parts;
+    await this.#othersAsked();
     // The shard keeps its keys: the key column turns them into strings that share no memory with the caller's.
     const own = decodeKeys(columnOf(keys), true);
     const taken = shard.put(own, columns, wish);
@@ -137,6 +140,7 @@ class OwnShard implements DirectoryOwner {
   }
 
   async delete(keys: Keys, dropped: Dropped): Promise<boolean> {
+    await this.#othersAsked();
     this.#parts.shard.delete(stringsOf(keys), dropped);
     return true;
   }
@@ -157,5 +161,14 @@ class OwnShard implements DirectoryOwner {
 
   isReachable(): boolean {
     return true;
+  }
+
+  /**
+   * Resolves when the requests of this turn to other owners have been sent, so that all owners work at the same time.
+   * Requests are queued until their caller pauses, and written when the first task after that begins.
+   */
+  #othersAsked(): Promise<void> {
+    const { clock } = this.#parts;
+    return new Promise((resolve) => clock.soon(() => clock.soon(resolve)));
   }
 }
