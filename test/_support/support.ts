@@ -1,4 +1,6 @@
+import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
 import type { Server } from 'node:net';
 import { findFreePort, LOOPBACK } from '../../src/processes/free-port.js';
 import { systemRandom } from '../../src/system/system-random.js';
@@ -38,6 +40,14 @@ export async function until(condition: () => boolean | Promise<boolean>): Promis
     if (performance.now() > giveUpAt) throw new Error(`condition not met within ${PATIENCE_MS} ms: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
+}
+
+/** Stops all threads of a process; resolves when they stand. Until then it may still answer. */
+export async function freeze(process: ChildProcess | undefined): Promise<void> {
+  const tasks = `/proc/${process?.pid}/task`;
+  process?.kill('SIGSTOP');
+  const stateOf = (task: string) => readFileSync(`${tasks}/${task}/stat`, 'utf8').replace(/^.*\) /, '')[0];
+  await until(() => readdirSync(tasks).every((task) => stateOf(task) === 'T'));
 }
 
 /** Bytes that follow from `seed` alone, without short periods. */

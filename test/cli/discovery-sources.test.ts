@@ -28,7 +28,7 @@ withDns(`discovery sources: DNS that is frozen and stopped changes nothing for n
   const master = `${hosts[0]}:${port}`;
   await untilMembersAt(master, hosts);
 
-  dns.freeze();
+  await dns.freeze();
   const newcomer = startNode(t, addr, late);
   const fromMs = performance.now();
   // Longer than the node waits for its source, and several times the time-to-live.

@@ -27,7 +27,7 @@ withDns('doctor: a name without records, and a name server that is frozen or gon
     await doctorOf(dns.addr('nobody.test')),
     /^problem: the name nobody\.test has no A, AAAA or SRV records -> add records/,
   );
-  dns.freeze();
+  await dns.freeze();
   t.regex(
     await doctorOf(dns.addr('nobody.test')),
     /^problem: dns:\/\/.*nobody\.test: .*TIMEOUT.* -> .*name server runs/,

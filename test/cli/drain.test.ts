@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { DrainResult } from '../../src/cli/status/drain.js';
 import { collect, firstLine, runCli, startCli } from '../_support/cli/run-cli.js';
-import { freePort } from '../_support/support.js';
+import { freePort, freeze } from '../_support/support.js';
 
 interface Ready {
   readonly node_id: string;
@@ -49,7 +49,7 @@ test.serial(
   async (t) => {
     const addr = `127.0.0.1:${await freePort()}`;
     const node = await startNode(t, addr);
-    node.child.kill('SIGSTOP');
+    await freeze(node.child);
     // Longer than one call takes to time out, and shorter than two.
     setTimeout(() => node.child.kill('SIGCONT'), 3_000);
     const run = await runCli(['drain', node.node_id, '--discovery-addr', addr]);

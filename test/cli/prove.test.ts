@@ -12,7 +12,7 @@ import { membersAt, startNode } from '../_support/cli/source-nodes.js';
 import { makeReadOnly, mounted, mountsMissing, temporaryFolder } from '../_support/disk/mounts.js';
 import { DatedCluster } from '../_support/node/dated-nodes.js';
 import { OtherDate, otherDateMissing } from '../_support/node/other-date.js';
-import { freePort, listenAlone } from '../_support/support.js';
+import { freePort, freeze, listenAlone } from '../_support/support.js';
 import { unless } from '../_support/unless.js';
 
 const PIECE_MIN_BYTES = 32 * 2 ** 10;
@@ -154,7 +154,7 @@ test.serial('prove: a cluster is read and written through, and a node that does 
   t.is(sound.status, 0, JSON.stringify(sound.result));
   const [members] = sound.result.checks;
   t.regex(members?.detail ?? '', /^2 members, .*; 127\.0\.0\.[12] reads over TCP: .* \(1 more do\)$/);
-  frozen.child.kill('SIGSTOP');
+  await freeze(frozen.child);
   names(t, await proven(t, args), /every member answers/, /127\.0\.0\.2 does not answer/);
 });
 

@@ -198,7 +198,7 @@ test('call options: a client’s call has its own time, and tells what it knows 
   t.true(await client.set('k', content(1, 100)));
   t.deepEqual(await client.getDetailed('k', new Uint8Array(99)), { isRead: false, reason: 'other_size' });
   t.deepEqual(await client.getDetailed('none'), { page: null, reason: 'unknown' });
-  node.signal('SIGSTOP');
+  await node.freeze();
   t.deepEqual(await client.getDetailed('k', { timeoutMs: 20 }), { page: null, reason: 'timed_out' });
   t.deepEqual(await client.setDetailed('l', content(2, 10), { timeoutMs: 20 }), { isSet: false, reason: 'timed_out' });
   node.signal('SIGCONT');

@@ -91,7 +91,7 @@ serialWithAddon(
   async (t) => {
     const { node, throttle, read, stuck, isUntouched } = await bench(t, 300);
     const { result, ended } = await stuck(1);
-    node.freeze();
+    await node.freeze();
     throttle.isShut = false;
     // Longer than a call waits for the answer of a node that is alive.
     await new Promise((resolve) => setTimeout(resolve, 1_000));

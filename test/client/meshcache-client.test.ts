@@ -153,7 +153,7 @@ test.serial('client: calls under way end as misses when the node is killed', asy
   const client = await attach(t, node.socket);
   const memory = memoryOf(t, 4096, { shared: true });
   t.true(await client.set('key', memory.addr, 100));
-  node.signal('SIGSTOP');
+  await node.freeze();
   const calls = [
     client.get('key', memory.addr, 100),
     client.get('key'),
@@ -183,7 +183,7 @@ test.serial('client: a stopped node is a miss when the time of a call is over, a
   const node = await NodeProcess.start(t);
   const client = await attach(t, node.socket, { timeoutMs: 300 });
   const memory = memoryOf(t, 4096, { shared: true });
-  node.signal('SIGSTOP');
+  await node.freeze();
   const startMs = performance.now();
   t.is(await client.get('key'), null);
   t.true(performance.now() - startMs >= 299, 'the node has the time that it was given');
@@ -236,7 +236,7 @@ serialWithAddon(
     const client = await attach(t, node.socket);
     const memory = memoryOf(t, 4096, { shared: true });
     t.true(await client.set('key', memory.addr, 1000));
-    node.signal('SIGSTOP');
+    await node.freeze();
     let isEnded = false;
     const read = client.get('key', memory.addr, 1000).finally(() => {
       isEnded = true;

@@ -104,7 +104,7 @@ test.serial('client events: a node that is frozen for a while loses no change', 
   const client = await attach(t, node.socket);
   const list = new KeptList(client);
   await until(() => list.kinds.includes('complete'));
-  node.signal('SIGSTOP');
+  await node.freeze();
   const setting = client.set('a', content(1, 100));
   node.signal('SIGCONT');
   t.true(await setting);

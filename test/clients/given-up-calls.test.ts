@@ -8,7 +8,7 @@ import { attach } from '../_support/client/attached-nodes.js';
 import { folder } from '../_support/clients/client-fixture.js';
 import { PYTHON, succeeds } from '../_support/python.js';
 import { commandOf, RawClient } from '../_support/resp/resp-fixture.js';
-import { freePort, PATIENCE_MS, until } from '../_support/support.js';
+import { freePort, freeze, PATIENCE_MS, until } from '../_support/support.js';
 
 /*
  * Cause: a call that had waited for a node that was stopped was carried out when the node went on, after its caller had been told that it is not
@@ -102,7 +102,7 @@ async function check(
   await setAll(own, OWN, 'own');
   await untilAllRead(clients, OWN, 'own');
   const giveUp = await begin(stopped);
-  stopped.child.kill('SIGSTOP');
+  await freeze(stopped.child);
   const sinceMs = performance.now();
   await giveUp();
   await setAll(other, OVERWRITTEN, 'newest');

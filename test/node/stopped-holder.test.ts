@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { DyingNodeSetup } from '../_programs/node/dying-node.js';
 import { createStore } from '../_support/node/store-fixture.js';
-import { content, freePort, until } from '../_support/support.js';
+import { content, freePort, freeze, until } from '../_support/support.js';
 
 const PAGES = 12;
 const PATTERN = 0xee;
@@ -45,7 +45,7 @@ for (const [name, pageBytes, when] of [
       const { reader, holder, read, pageAt, isContent } = await readerAndHolder(t, pageBytes);
       await until(async () => (await read()).every(Boolean));
       for (let i = 0; i < PAGES; i++) pageAt(i).fill(0);
-      if (when === 'before') holder.kill('SIGSTOP');
+      if (when === 'before') await freeze(holder);
       const reading = read();
       if (when === 'amid') {
         await until(() => KEYS.some((_, i) => pageAt(i)[0] !== 0));

@@ -12,7 +12,7 @@ import type {
   LateWritesNodeMessage,
   LateWritesNodeSetup,
 } from '../_programs/stress/late-writes-node.js';
-import { freePort, PATIENCE_MS, until } from '../_support/support.js';
+import { freePort, freeze, PATIENCE_MS, until } from '../_support/support.js';
 import { Valve } from '../_support/transport/valve.js';
 
 const NODE_PROGRAM = fileURLToPath(new URL('./stress-late-writes-node.js', import.meta.url));
@@ -47,8 +47,8 @@ export class NodeProcess {
   }
 
   /** A stopped process stays so until {@link thaw}, or until it is killed. */
-  freeze(): void {
-    this.#child.kill('SIGSTOP');
+  freeze(): Promise<void> {
+    return freeze(this.#child);
   }
 
   thaw(): void {

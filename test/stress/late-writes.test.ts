@@ -99,11 +99,11 @@ late(`late writes: the test notices a client that returns without the fence${suf
 late(`late writes: none when a frozen node goes on, for which calls have waited${suffix}`, async (t) => {
   const { node, engine, frozen, faults } = await bench(t, { endFrozenNode: false, fenceTimeoutMs: 500 });
   await faults(1, async () => {
-    node.freeze();
+    await node.freeze();
     await frozen();
     node.thaw();
   });
-  node.freeze();
+  await node.freeze();
   await engine.until(({ overdue }) => overdue === OPTIONS.threads);
   await frozen(FROZEN_LONG_MS, FROZEN_LONG_MS);
   t.is(engine.latest?.overdue, OPTIONS.threads, 'calls have returned although the node could still write');
@@ -119,12 +119,12 @@ late(`late writes: none when a frozen node goes on, for which calls have waited$
 late(`late writes: none when a frozen node is ended by its client${suffix}`, async (t) => {
   const { node, engine, frozen, faults } = await bench(t, { fenceTimeoutMs: 500 });
   await faults(1, async () => {
-    node.freeze();
+    await node.freeze();
     await frozen();
     node.thaw();
     await engine.until(({ overdue }) => overdue === 0);
   });
-  node.freeze();
+  await node.freeze();
   await engine.until(({ overdue }) => overdue === 0 && node.hasEnded);
   await node.restart();
   await engine.served();

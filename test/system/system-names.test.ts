@@ -43,7 +43,7 @@ withDns('names: a name server that is frozen or gone rejects within seconds', as
   const dns = await DnsServer.start(t, { addresses: { 'one.test': ['10.1.0.1'] } });
   const ask = (port: number) =>
     systemNames.lookUp({ name: 'one.test', kind: 'addresses', server: { host: '127.0.0.1', port } });
-  dns.freeze();
+  await dns.freeze();
   const fromMs = performance.now();
   await t.throwsAsync(ask(dns.port), { message: /ETIMEOUT/ });
   t.true(performance.now() - fromMs < 20_000);
@@ -62,7 +62,7 @@ withDns('names: an answer that is too long for a datagram comes whole', async (t
 
 withDns('names: an answer that is no longer wanted is not waited for', async (t) => {
   const dns = await DnsServer.start(t, { addresses: { 'one.test': ['10.1.0.1'] } });
-  dns.freeze();
+  await dns.freeze();
   const unwanted = new AbortController();
   const server = { host: '127.0.0.1', port: dns.port };
   const asked = systemNames.lookUp({ name: 'one.test', kind: 'addresses', server }, unwanted.signal);

@@ -7,7 +7,7 @@ import { silentLogger } from '../../../src/base/environment/log.js';
 import { MeshCacheClient, type MeshCacheClientOptions } from '../../../src/client/meshcache-client.js';
 import { HostRegion, type HostRegionOptions } from '../../../src/memory/host-region.js';
 import { firstLine, startCli } from '../cli/run-cli.js';
-import { freePort } from '../support.js';
+import { freePort, freeze } from '../support.js';
 import { verifiedEnd } from '../verified.js';
 
 /** Milliseconds for calls that must succeed: longer than any machine stalls. */
@@ -64,7 +64,11 @@ export class NodeProcess {
     await firstLine(this.#child);
   }
 
-  signal(name: 'SIGSTOP' | 'SIGCONT' | 'SIGTERM'): void {
+  freeze(): Promise<void> {
+    return freeze(this.#child);
+  }
+
+  signal(name: 'SIGCONT' | 'SIGTERM'): void {
     this.#child?.kill(name);
   }
 

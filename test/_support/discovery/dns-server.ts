@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { findProgram } from '../../../src/processes/programs.js';
 import { systemNames } from '../../../src/system/system-names.js';
-import { freePort, until } from '../support.js';
+import { freePort, freeze, until } from '../support.js';
 
 const PROGRAM = (await findProgram('dnsmasq')) ?? (await findProgram('/usr/sbin/dnsmasq'));
 export const hasDnsServer = PROGRAM !== undefined;
@@ -70,8 +70,8 @@ export class DnsServer {
     );
   }
 
-  freeze(): void {
-    this.#process?.kill('SIGSTOP');
+  freeze(): Promise<void> {
+    return freeze(this.#process);
   }
 
   thaw(): void {

@@ -1,11 +1,11 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
 import { findProgram } from '../../../src/processes/programs.js';
-import { freePort, until } from '../support.js';
+import { freePort, freeze, until } from '../support.js';
 
 const PROGRAM = await findProgram('etcd');
 const CONTROL = await findProgram('etcdctl');
@@ -153,12 +153,8 @@ export class EtcdServer {
     this.user = 'root:root-password';
   }
 
-  /** Stops all threads of the server; resolves when they stand. Until then it may still answer. */
-  async freeze(): Promise<void> {
-    const tasks = `/proc/${this.#process?.pid}/task`;
-    this.#process?.kill('SIGSTOP');
-    const stateOf = (task: string) => readFileSync(join(tasks, task, 'stat'), 'utf8').replace(/^.*\) /, '')[0];
-    await until(() => readdirSync(tasks).every((task) => stateOf(task) === 'T'));
+  freeze(): Promise<void> {
+    return freeze(this.#process);
   }
 
   thaw(): void {
