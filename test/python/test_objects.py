@@ -10,7 +10,7 @@ from typing import Any
 
 from support import NodeTest, wait_for
 from meshcache import Client, RegionError
-from meshcache._memory.copies import bytes_at, copy
+from meshcache._memory.copies import bytes_of, copy
 from meshcache._memory.memory import Memory
 from meshcache._wire.protocol import ASK_AGAIN, MISS
 from meshcache._moves.slices import Limits, Slices
@@ -237,7 +237,7 @@ class Parts(unittest.TestCase):
     def test_copies_of_memory_are_whole(self) -> None:
         for size in (0, 1, 4095, 1 << 20, (1 << 20) + 3, 5 << 20):
             data = random.Random(size).randbytes(size)
-            made = bytes_at(Memory(data).address, size)
+            made = bytes_of(memoryview(data))
             self.assertEqual(made, data)
             self.assertIsInstance(made, bytes)
             self.assertEqual(hash(made), hash(data))

@@ -42,10 +42,11 @@ def copy(target: memoryview, source: memoryview) -> None:
         ctypes.memmove(address_of(target), address_of(source), length)
 
 
-def bytes_at(address: int, length: int) -> bytes:
-    """A bytes object with a copy of the memory at an address."""
+def bytes_of(view: memoryview) -> bytes:
+    """A bytes object with a copy of these bytes."""
+    length = len(view)
     if length <= _SMALL_BYTES:
-        return ctypes.string_at(address, length)
+        return bytes(view)
     # CPython allows writing to a bytes object that was created without a value, before any other code has it.
     made = cast(bytes, _make_bytes(None, length))
     target = Memory(made).address
@@ -57,7 +58,7 @@ def bytes_at(address: int, length: int) -> bytes:
         if length >= _HUGE_BYTES:
             _madvise(low, size, _MADV_HUGEPAGE)
         _madvise(low, size, _MADV_POPULATE_WRITE)
-    ctypes.memmove(target, address, length)
+    ctypes.memmove(target, address_of(view), length)
     return made
 
 

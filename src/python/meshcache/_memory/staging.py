@@ -8,8 +8,6 @@ import threading
 import weakref
 from typing import Final
 
-from .copies import address_of
-
 #: Slots begin at multiples of this, so that copies do not share cache lines.
 _ALIGNMENT: Final = 64
 
@@ -36,7 +34,6 @@ class Staging:
         finally:
             os.close(descriptor)
         self.view = memoryview(self._map)
-        self.address = address_of(self.view)
         self.length = length
         self._lock = threading.Lock()
         #: Start and end of each slot. A reference removes itself when its slot is gone, which no signal can interrupt.

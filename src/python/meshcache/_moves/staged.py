@@ -19,8 +19,8 @@ from ..counters import Counters
 from ..requests import Requests, Told
 from .slices import Limits, Slices
 
-#: Takes a page: its index, address and length. The memory is only valid during the call.
-Take = Callable[[int, int, int], None]
+#: Takes a page: its index, and its bytes, which are only valid during the call.
+Take = Callable[[int, memoryview], None]
 
 #: Most bytes of pages in one request, unless a single page is larger, so that they stay in the processor's cache.
 _SLICE_BYTES: Final = 4 << 20
@@ -69,7 +69,8 @@ class StagedPages:
                     if length > longest:
                         longest = length
                     if at < protocol.ASK_AGAIN:
-                        take(index, self._staging.address + slot.offset + at, length)
+                        start = slot.offset + at
+                        take(index, self._staging.view[start : start + length])
                     elif at == protocol.ASK_AGAIN and length > self._staging.length:
                         too_long.append(index)
                     elif at == protocol.ASK_AGAIN:

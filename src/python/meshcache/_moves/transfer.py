@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Final
 
-from .._memory.copies import bytes_at, touch
+from .._memory.copies import bytes_of, touch
 from .._memory.region import Region
 from .._wire import protocol
 from .._wire.connection import ANSWERED, Call
@@ -65,8 +65,8 @@ class Transfer:
             staging = self._link.staging(attachment, deadline)
         if staging is not None:
 
-            def take(index: int, address: int, length: int) -> None:
-                pages[index] = bytes_at(address, length)
+            def take(index: int, page: memoryview) -> None:
+                pages[index] = bytes_of(page)
 
             left = StagedPages(attachment, staging, self._requests, self._counters).fetch(keys, told, deadline, take)
             self._count_fetched("staged", pages, len(keys) - len(left))
