@@ -124,7 +124,7 @@ export class Lookups {
       if (avoided.length === 0) return holders;
       return holders.map((id) => (id === undefined || avoided.includes(id) ? undefined : id));
     };
-    const ask = inTwo(async (nodeId, { keys: asked, indices: request, isOwn }) => {
+    const ask: AskBatch = async (nodeId, { keys: asked, indices: request, isOwn }) => {
       const answer = await this.#parts.channels.to(nodeId).get({ keys: asked, avoided: told, room, isOwn });
       if (answer === undefined) return request;
       const { columns, from } = answer;
@@ -150,8 +150,8 @@ export class Lookups {
       foundCount += rows.length;
       onFound(new LocatedPages(indices, rows, columns));
       return missing;
-    });
-    await this.#ask(keys, ask, holdersOf);
+    };
+    await this.#ask(keys, inTwo(ask, this.#parts.ownNode), holdersOf);
     return foundCount;
   }
 
@@ -239,13 +239,16 @@ export class Lookups {
   }
 }
 
-/** Asks about many keys in two requests: what the first one finds is read while the node answers the second one. */
-function inTwo(ask: AskBatch): AskBatch {
+/**
+ * Asks another node about many keys in two requests: what the first one finds is read while the node answers the second
+ * one. The own shard answers at once.
+ */
+function inTwo(ask: AskBatch, ownNode: string | undefined): AskBatch {
   return async (nodeId, asked) => {
     const { keys, indices, isOwn } = asked;
     const count = indices.length;
     const first = firstGroup(count, count);
-    if (first === count) return ask(nodeId, asked);
+    if (first === count || nodeId === ownNode) return ask(nodeId, asked);
     const part = (start: number, end: number): Promise<readonly number[]> =>
       ask(nodeId, { keys: sliceKeys(keys, start, end), indices: indices.slice(start, end), isOwn });
     return (await Promise.all([part(0, first), part(first, count)])).flat();

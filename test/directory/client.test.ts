@@ -253,6 +253,9 @@ test.serial('directory: the own shard is asked without a socket, and first', asy
   const found = await client.get([...entries.keys()]);
   t.true(found.every((location, i) => location?.rkey === i && location.incarnation === 9));
   t.is(nodes.get('n2')?.rpc.stats().calls, 1);
+  const parts: number[] = [];
+  await client.find([...entries.keys()], ({ indices }) => parts.push(indices.length));
+  t.deepEqual(parts, [100], 'its answer has one part');
   await client.delete([...entries.keys()]);
   t.is(nodes.get('n1')?.shard.stats().keys, 0);
   t.is(nodes.get('n2')?.shard.stats().keys, 0);

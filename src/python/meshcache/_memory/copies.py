@@ -11,7 +11,8 @@ from .memory import Memory
 
 #: A copy of so few bytes takes less time than giving the interpreter lock back for it.
 _SMALL_BYTES: Final = 1 << 14
-#: Likewise with the addresses of both memories, which then have to be found.
+#: A copy of so few bytes also takes less time than finding the addresses of both memories, which a copy without the
+#: lock needs.
 _HELD_MAX_BYTES: Final = 1 << 16
 #: From this length on, memory has whole huge pages wherever it begins, and they are requested.
 _HUGE_BYTES: Final = 1 << 22
