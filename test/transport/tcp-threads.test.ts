@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
@@ -15,12 +16,13 @@ import { tcpThreadsOf } from '../../src/transport/create-transport.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { NO_CHECKSUM, ReadBatch, ReadRequest } from '../../src/transport/tcp/reading/read-request.js';
 import { Readers } from '../../src/transport/tcp/reading/readers.js';
+import { MovedConnections, ServingLoads } from '../../src/transport/tcp/serving/moved-connections.js';
 import { registrationOf } from '../../src/transport/tcp/serving/registrations.js';
 import { ServingThreads } from '../../src/transport/tcp/serving/serving-threads.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { Authority, noCertificates } from '../_support/certificates.js';
 import { patientClock } from '../_support/patient-clock.js';
-import { content, freePort, PATIENCE_MS, until } from '../_support/support.js';
+import { content, freePort, listenAlone, PATIENCE_MS, until } from '../_support/support.js';
 import { HELLO, RawReader, RESPONSE_BYTES, requestFrame, responseHeader } from '../_support/transport/raw-peer.js';
 import { unless } from '../_support/unless.js';
 
@@ -253,6 +255,35 @@ withAddon('tcp threads: many connections that come at once are spread, and each 
   await until(() => serving.total('connections') === 0);
   t.is(serving.total('refusedConnections'), 0);
   t.is(serving.total('protocolErrors'), 0);
+});
+
+withAddon('tcp threads: a connection that no thread has taken ends with the thread that accepted it', async (t) => {
+  const loads = new ServingLoads(2);
+  loads.set(0, true);
+  loads.set(1, true);
+  loads.add(0, 1);
+  const deaf = { post: () => {}, onMessage: () => {}, receive: () => undefined, close: () => {}, onClose: () => {} };
+  const moved = new MovedConnections({
+    index: 0,
+    loads,
+    channel: deaf,
+    clock: patientClock,
+    timeoutMs: PATIENCE_MS,
+    onConnection: () => t.fail(),
+    onProved: () => t.fail(),
+  });
+  const kept: boolean[] = [];
+  const server = net.createServer((socket) => kept.push(moved.keeps(socket, false)));
+  t.teardown(() => server.close());
+  const reader = net.connect(await listenAlone(server), '127.0.0.1').resume();
+  const closed = once(reader, 'close');
+  await until(() => kept.length === 1);
+  t.deepEqual(kept, [false]);
+  t.false(reader.destroyed);
+  const closedAt = performance.now();
+  moved.close();
+  await closed;
+  t.true(performance.now() - closedAt < PATIENCE_MS / 2, 'not only when nobody has taken it in time');
 });
 
 serially('tcp threads: a new connection goes to the thread that has lost its own', async (t) => {

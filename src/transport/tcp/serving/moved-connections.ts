@@ -65,6 +65,8 @@ interface MovedConnectionsParts {
  */
 export class MovedConnections {
   readonly #parts: MovedConnectionsParts;
+  /** Each closes a descriptor that no thread has taken. */
+  readonly #takeBacks = new Set<() => void>();
 
   constructor(parts: MovedConnectionsParts) {
     this.#parts = parts;
@@ -89,7 +91,9 @@ export class MovedConnections {
     else this.#parts.channel.post({ type: 'proved', address } satisfies Moved);
   }
 
+  /** Ends the moves in both directions, and closes connections that no other thread has taken. */
   close(): void {
+    for (const takeBack of this.#takeBacks) takeBack();
     this.#parts.channel.close();
   }
 
@@ -101,9 +105,13 @@ export class MovedConnections {
     const state = new Int32Array(new SharedArrayBuffer(4));
     channel.post({ type: 'connection', to, descriptor, state } satisfies Moved);
     connection.destroy();
-    clock.after(timeoutMs, () => {
+    const takeBack = (): void => {
+      cancel();
+      this.#takeBacks.delete(takeBack);
       if (Atomics.compareExchange(state, 0, MOVING, LOST) === MOVING) closeReceived(descriptor);
-    });
+    };
+    const cancel = clock.after(timeoutMs, takeBack);
+    this.#takeBacks.add(takeBack);
     return true;
   }
 
