@@ -39,11 +39,15 @@ async function diskNode(
   return { store, path };
 }
 
-/** Sets pages one by one, each written before the next: none is skipped. */
+/** Sets pages one by one, each written before the next. A disk that stalls skips pages, which are set again. */
 async function setAll(store: MeshCacheStore, from: number, to: number): Promise<void> {
   for (let i = from; i < to; i++) {
-    if (!(await store.set(`k${i}`, content(i, PAGE)))) throw new Error(`k${i} was not set`);
-    await until(() => store.stats().disk?.queueBytes === 0);
+    await until(async () => {
+      const skipped = store.stats().disk?.skippedPages;
+      if (!(await store.set(`k${i}`, content(i, PAGE)))) throw new Error(`k${i} was not set`);
+      await until(() => store.stats().disk?.queueBytes === 0);
+      return store.stats().disk?.skippedPages === skipped;
+    });
   }
 }
 
