@@ -12,7 +12,7 @@ const PORT_ATTEMPTS = 50;
 export async function findFreePort(random: RandomSource): Promise<number> {
   for (let attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
     const port = PORT_RANGE[0] + (random.u32() % (PORT_RANGE[1] - PORT_RANGE[0]));
-    if (await isFree(port)) return port;
+    if (await isFreePort(port)) return port;
   }
   throw new MeshCacheError(
     'ERR_UNREACHABLE',
@@ -20,7 +20,8 @@ export async function findFreePort(random: RandomSource): Promise<number> {
   );
 }
 
-function isFree(port: number): Promise<boolean> {
+/** Whether nobody listens on this TCP port of loopback now. */
+export function isFreePort(port: number): Promise<boolean> {
   return new Promise((resolve) => {
     const server = createServer();
     server.once('error', () => resolve(false));

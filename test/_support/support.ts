@@ -1,23 +1,52 @@
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
-import type { Server } from 'node:net';
-import { findFreePort, LOOPBACK } from '../../src/processes/free-port.js';
+import { createServer, type Server } from 'node:net';
+import { isFreePort, LOOPBACK } from '../../src/processes/free-port.js';
 import { systemRandom } from '../../src/system/system-random.js';
 
-/** Ports that a process of tests takes in turn. */
-const PORTS_IN_TURN = 100;
-let portsTaken = systemRandom.u32();
+/**
+ * Ports of tests, in blocks. No system hands them out by itself, and they are not those that the programs of this
+ * package choose for themselves.
+ */
+const TEST_PORTS_FROM = 10_000;
+const PORT_BLOCKS_COUNT = 50;
+const BLOCK_PORTS_COUNT = 200;
+
+let firstPort: Promise<number> | undefined;
+let portsTaken = 0;
 
 /**
- * A port that was free a moment ago. No system hands it out by itself, so no connection takes it while it is free.
- * Nodes look for a peer that has ended at the port that the system gave it, and find no server of another test there,
- * as they may at ports of the system. Processes of tests that run side by side take different ports, unless their
- * process ids end in the same two digits.
+ * A port that was free a moment ago, and that no other process of tests takes. While it is free no connection gets it,
+ * and nodes that look for a peer there find no server of another test.
  */
-export function freePort(): Promise<number> {
-  const first = process.pid * PORTS_IN_TURN;
-  return findFreePort({ ...systemRandom, u32: () => first + (portsTaken++ % PORTS_IN_TURN) });
+export async function freePort(): Promise<number> {
+  firstPort ??= claimPorts();
+  const first = await firstPort;
+  for (let i = 0; i < BLOCK_PORTS_COUNT; i++) {
+    const port = first + 1 + (portsTaken++ % (BLOCK_PORTS_COUNT - 1));
+    if (await isFreePort(port)) return port;
+  }
+  throw new Error(`no free port of ${first} to ${first + BLOCK_PORTS_COUNT - 1}`);
+}
+
+/** Claims a block of ports by listening on its first one until this process ends; returns that port. */
+async function claimPorts(): Promise<number> {
+  const start = systemRandom.u32();
+  for (let i = 0; i < PORT_BLOCKS_COUNT; i++) {
+    const port = TEST_PORTS_FROM + ((start + i) % PORT_BLOCKS_COUNT) * BLOCK_PORTS_COUNT;
+    const claim = createServer((socket) => socket.destroy());
+    const listening = once(claim, 'listening');
+    claim.listen({ host: LOOPBACK, port, exclusive: true }).unref();
+    if (
+      await listening.then(
+        () => true,
+        () => false,
+      )
+    )
+      return port;
+  }
+  throw new Error(`other processes listen on all of the ports from ${TEST_PORTS_FROM} on`);
 }
 
 /** Lets a server listen on a {@link freePort} of loopback, and returns the port. */

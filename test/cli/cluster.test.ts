@@ -7,9 +7,8 @@ import { Cluster } from '../../src/cli/cluster/cluster.js';
 import type { DemoResult } from '../../src/cli/demo/demo.js';
 import type { ReplayResult } from '../../src/cli/replay.js';
 import type { StatusResult } from '../../src/cli/status/status-report.js';
-import { findFreePort } from '../../src/processes/free-port.js';
-import { systemRandom } from '../../src/system/system-random.js';
 import { childrenOf, collect, firstLine, isAlive, runCli, startCli, until } from '../_support/cli/run-cli.js';
+import { freePort } from '../_support/support.js';
 
 const SMALL = { nodes: 2, pageBytes: 4096, components: 2, config: { global_segment_size: '16mb' } } as const;
 const KEYS = Array.from({ length: 300 }, (_, i) => i.toString(16).padStart(16, '0').repeat(4));
@@ -250,7 +249,7 @@ test.serial('replay: disks that do not fit are refused before anything is starte
 });
 
 test.serial('node: a disk tier is told of when it is ready, and in the status', async (t) => {
-  const discovery_addr = `127.0.0.1:${await findFreePort(systemRandom)}`;
+  const discovery_addr = `127.0.0.1:${await freePort()}`;
   const disk = join(folder, 'node-disk');
   const node = startCli([
     ...['node', '--discovery-addr', discovery_addr, '--pool', '1mb', '--json'],
