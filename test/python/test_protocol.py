@@ -51,7 +51,7 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
             return protocol.number_body(fields["regionId"])
         case "EXISTS":
             uncounted = fields.get("uncounted", False)
-            return protocol.exists_head(pool, fields["suffixes"], fields["perKey"], uncounted) + keys
+            return protocol.exists_head(pool, tuple(fields["suffixes"]), fields["perKey"], uncounted) + keys
         case "GET" | "SET":
             head = protocol.transfer_head(pool, flags, len(fields["pages"][0]))
             return head + keys + protocol.encode_pieces(flat_pieces(fields["pages"]))

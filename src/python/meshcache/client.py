@@ -279,7 +279,10 @@ class Client:
         `hint`, here and below: "closed" says that the conversation of these pages is over, "open" that it goes on; the
         node evicts the former first. Other values have meanings of the caller's own, which the node learns as well.
         """
-        return self._move(keys, pages, pool, timeout, True, self._transfer.read, hint=hint)
+        deadline = self._deadline(timeout)
+        keys, pool = keys_of(keys, pool)
+        told = Told(pool, hint=hint_number(hint))
+        return self._move(keys, pages, told, deadline, self._transfer.read, writing=True)
 
     @watched
     def set_from(
@@ -305,20 +308,16 @@ class Client:
         others while those take at most half of the room. The latest call counts. The priority is a hint that applies to
         neither the disk nor other nodes.
         """
-        is_named = self._is_named(named)
-        write = self._transfer.write
-        return self._move(
-            keys,
-            pages,
+        deadline = self._deadline(timeout)
+        keys, pool = keys_of(keys, pool)
+        told = Told(
             pool,
-            timeout,
-            False,
-            write,
-            named=is_named,
-            hint=hint,
-            expires_in=expires_in,
-            priority=priority,
+            named=self._is_named(named),
+            hint=hint_number(hint),
+            expires_in_ms=expiry_ms(expires_in),
+            priority=priority_number(priority),
         )
+        return self._move(keys, pages, told, deadline, self._transfer.write, writing=False)
 
     # Pages as bytes
 
@@ -768,27 +767,15 @@ class Client:
 
     def _move(
         self,
-        keys: Sequence[str] | Sequence[bytes],
+        keys: Sequence[str],
         pages: Sequence[Piece] | Sequence[Sequence[Piece]],
-        pool: str,
-        timeout: float | None,
-        writing: bool,
+        told: Told,
+        deadline: Deadline,
         move: Callable[[Attachment, Sequence[str], Pages, Told, float], list[bool]],
         *,
-        named: bool = False,
-        hint: Hint,
-        expires_in: float | None = None,
-        priority: Priority = "normal",
+        writing: bool,
     ) -> list[bool]:
-        deadline = self._deadline(timeout)
-        keys, pool = keys_of(keys, pool)
-        told = Told(
-            pool,
-            named=named,
-            hint=hint_number(hint),
-            expires_in_ms=expiry_ms(expires_in),
-            priority=priority_number(priority),
-        )
+        """Moves pages of regions. `writing`: into them, as `move` does."""
         pages = as_lists(pages)
         if len(pages) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {len(pages)}")
@@ -830,15 +817,14 @@ class Client:
     ) -> tuple[int, list[bool]]:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
-        if suffixes != ():
-            suffixes = checked_keys(suffixes, "suffixes")
-        if len(suffixes) > protocol.MAX_SUFFIXES:
-            raise ValueError(f"{len(suffixes)} suffixes are too many: at most {protocol.MAX_SUFFIXES} are allowed")
+        ends = () if suffixes == () else tuple(checked_keys(suffixes, "suffixes"))
+        if len(ends) > protocol.MAX_SUFFIXES:
+            raise ValueError(f"{len(ends)} suffixes are too many: at most {protocol.MAX_SUFFIXES} are allowed")
         attachment = self._attachment()
         counts = main_pool(pool) if counted is None else counted
         prefix, flags, is_told = 0, [False] * len(keys), False
         if attachment is not None and keys:
-            prefix, flags, is_told = self._requests.exists(attachment, keys, pool, suffixes, per_key, deadline, counts)
+            prefix, flags, is_told = self._requests.exists(attachment, keys, pool, ends, per_key, deadline, counts)
         if counts:
             self._counters.add_lookup(len(keys), prefix, is_told=is_told)
             if self._counters.has_untold:

@@ -18,13 +18,12 @@ _MAX_PIECE_BYTES = 0xFFFFFFFF
 class Pages:
     """Pages with equal numbers of pieces, which lie in regions of this client and, for GET, do not overlap."""
 
-    __slots__ = ("count", "packed", "pages", "pieces", "regions")
+    __slots__ = ("packed", "pages", "pieces", "region_ids", "regions")
 
     def __init__(self, client_id: int, pages: Sequence[Sequence[Piece]], pieces: int, *, writing: bool) -> None:
         """`writing` says whether pages are written into the regions, as by GET. Raises TypeError and RegionError."""
         self.pages = pages
         self.pieces = pieces
-        self.count = len(pages)
         self.regions: set[Region] = set()
         # Two numbers per piece: offset in the file, and length + (region id << 32).
         flat: list[int] = []
@@ -36,12 +35,8 @@ class Pages:
                     _check_region(region, client_id, writing)
                     self.regions.add(region)
                     known = region
-                    high, base, file_offset, end = (
-                        region.region_id << 32,
-                        region.base,
-                        region.file_offset,
-                        region.length,
-                    )
+                    high, base, end = region.region_id << 32, region.base, region.length
+                    file_offset = region.file_offset
                 if type(offset) is not int or type(length) is not int:
                     offset, length = operator.index(offset), operator.index(length)
                 if offset < 0 or length < 1 or offset + length > end or length > _MAX_PIECE_BYTES:
@@ -52,6 +47,7 @@ class Pages:
                 flat.append(high | length)
                 if writing:
                     spans.append((base + offset, base + offset + length))
+        self.region_ids = {region.region_id for region in self.regions}
         #: All pieces, encoded for requests in 16 bytes each.
         self.packed = encode_pieces(flat)
         if writing:
@@ -65,7 +61,7 @@ class Pages:
         """Length of each page in bytes."""
         if self.pieces == 1:
             return [page[0][2] for page in self.pages]
-        return [self.size(index) for index in range(self.count)]
+        return [self.size(index) for index in range(len(self.pages))]
 
 
 def as_lists(pages: Sequence[Piece] | Sequence[Sequence[Piece]]) -> Sequence[Sequence[Piece]]:

@@ -209,7 +209,7 @@ class Requests:
         attachment: Attachment,
         keys: Sequence[str],
         pool: str,
-        suffixes: Sequence[str],
+        suffixes: tuple[str, ...],
         per_key: bool,
         deadline: float,
         counts: bool,

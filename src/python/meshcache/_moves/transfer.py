@@ -91,11 +91,10 @@ class Transfer:
         told: Told,
         deadline: float,
     ) -> list[bool]:
-        modes = {region.mode for region in pages.regions}
-        if "none" in modes:
-            return [False] * len(keys)
-        if all(region.region_id in attachment.direct for region in pages.regions):
+        if pages.region_ids <= attachment.direct:
             return self._direct(attachment, type_, keys, pages, told, deadline)
+        if any(region.mode == "none" for region in pages.regions):
+            return [False] * len(keys)
         held = {region: region.hold() for region in pages.regions}
         memories = {region: memory for region, memory in held.items() if memory is not None}
         if len(memories) < len(held):

@@ -29,10 +29,11 @@ _SLICE_SECONDS: Final = 0.1
 #: The same as a `struct timeval`.
 _SLICE: Final = struct.pack("ll", 0, int(_SLICE_SECONDS * 1e6))
 #: Time for which a thread that waits for an answer looks for it without sleeping: a processor that sleeps takes tens of
-#: microseconds to wake up. With one processor, the node could not answer meanwhile.
-_SPIN_SECONDS: Final = 100e-6 if len(os.sched_getaffinity(0)) > 1 else 0.0
+#: microseconds to wake up. A node that sleeps must be able to answer within this time; otherwise both sides sleep in
+#: each call, each because the other one has. With one processor, the node could not answer meanwhile.
+_SPIN_SECONDS: Final = 300e-6 if len(os.sched_getaffinity(0)) > 1 else 0.0
 #: Time without looking after it was in vain: the answer takes longer, or the node waits for this processor. It doubles
-#: with each time in a row.
+#: each time, and halves when an answer is found.
 _REST_MIN_SECONDS: Final = 1e-3
 _REST_MAX_SECONDS: Final = 0.1
 #: A thread that still seems to use a closed connection after this time was interrupted.
@@ -40,6 +41,8 @@ _INTERRUPTED_SECONDS: Final = 5.0
 #: An answer that takes longer than this is overdue; the node is then given _PROBE_SECONDS to answer a PING.
 _OVERDUE_SECONDS: Final = 0.25
 _PROBE_SECONDS: Final = 0.05
+#: Longest time limit for the node.
+_NODE_MAX_SECONDS: Final = 250_000.0
 #: Most pieces of memory sent in one system call; the kernel allows 1,024.
 _PARTS_AT_ONCE: Final = 256
 #: A node that sends nothing for this long, although a request is waiting, counts as frozen.
@@ -48,8 +51,10 @@ _SILENCE_SECONDS: Final = 1.0
 
 def _node_milliseconds(left: float) -> int:
     """The time limit for the node. It ends a little before the caller's deadline, so that answers arrive in time."""
-    left_ms = int(min(left * 1000, 0xFFFFFFF))
-    return max(1, min(left_ms - 1, left_ms * 9 // 10))
+    if left > _NODE_MAX_SECONDS:
+        left = _NODE_MAX_SECONDS
+    limit_ms = int(left * 1000) * 9 // 10
+    return limit_ms if limit_ms > 0 else 1
 
 
 class Call:
@@ -536,7 +541,7 @@ class Connection:
         until = now + _SPIN_SECONDS
         while now < until:
             if self._read_poll.poll(0):
-                self._rest = _REST_MIN_SECONDS
+                self._rest = max(self._rest / 2, _REST_MIN_SECONDS)
                 return
             now = monotonic()
         self._rest_until = now + self._rest

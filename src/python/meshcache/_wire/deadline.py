@@ -9,6 +9,8 @@ from time import monotonic
 class Deadline(float):
     """The end of a call's time by the monotonic clock, in seconds. `asked` is the time at which the call was made."""
 
+    __slots__ = ("asked",)
+
     asked: float
 
     def __new__(cls, seconds: float) -> Deadline:
@@ -36,6 +38,8 @@ class Ending:
 
 class EndableDeadline(Deadline):
     """A deadline that an `Ending` may bring forward: no time is left from then on. `float(deadline)` stays as it was."""
+
+    __slots__ = ("ending",)
 
     ending: Ending
 

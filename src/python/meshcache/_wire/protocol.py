@@ -271,7 +271,8 @@ def number_body(number: int) -> bytes:
     return number.to_bytes(4, "little")
 
 
-def exists_head(pool: str, suffixes: Sequence[str], per_key: bool, uncounted: bool = False) -> bytes:
+@functools.lru_cache(_TEXTS_MAX_COUNT)
+def exists_head(pool: str, suffixes: tuple[str, ...], per_key: bool, uncounted: bool = False) -> bytes:
     """Head of EXISTS, before its keys. With `uncounted`, the client reports the lookup in LOOKUPS."""
     return text16(pool) + bytes((per_key | uncounted << 1, len(suffixes))) + b"".join(map(text16, suffixes))
 
