@@ -35,16 +35,13 @@ async function claimPorts(): Promise<number> {
   const start = systemRandom.u32();
   for (let i = 0; i < PORT_BLOCKS_COUNT; i++) {
     const port = TEST_PORTS_FROM + ((start + i) % PORT_BLOCKS_COUNT) * BLOCK_PORTS_COUNT;
-    const claim = createServer((socket) => socket.destroy());
-    const listening = once(claim, 'listening');
-    claim.listen({ host: LOOPBACK, port, exclusive: true }).unref();
-    if (
-      await listening.then(
-        () => true,
-        () => false,
-      )
-    )
+    const claim = createServer((socket) => socket.destroy()).unref();
+    try {
+      await once(claim.listen({ host: LOOPBACK, port, exclusive: true }), 'listening');
       return port;
+    } catch {
+      // Another process has claimed this block.
+    }
   }
   throw new Error(`other processes listen on all of the ports from ${TEST_PORTS_FROM} on`);
 }

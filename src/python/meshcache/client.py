@@ -282,7 +282,7 @@ class Client:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
         told = Told(pool, hint=hint_number(hint))
-        return self._move(keys, pages, told, deadline, self._transfer.read, writing=True)
+        return self._move(keys, pages, told, deadline, writing=True)
 
     @watched
     def set_from(
@@ -310,14 +310,8 @@ class Client:
         """
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
-        told = Told(
-            pool,
-            named=self._is_named(named),
-            hint=hint_number(hint),
-            expires_in_ms=expiry_ms(expires_in),
-            priority=priority_number(priority),
-        )
-        return self._move(keys, pages, told, deadline, self._transfer.write, writing=False)
+        told = self._told_of_set(pool, named, hint, expires_in, priority)
+        return self._move(keys, pages, told, deadline, writing=False)
 
     # Pages as bytes
 
@@ -388,13 +382,7 @@ class Client:
             datas = list(items.values())
             items = cast(Sequence[str] | Sequence[bytes], list(items))
         keys, pool = keys_of(items, pool)
-        told = Told(
-            pool,
-            named=self._is_named(named),
-            hint=hint_number(hint),
-            expires_in_ms=expiry_ms(expires_in),
-            priority=priority_number(priority),
-        )
+        told = self._told_of_set(pool, named, hint, expires_in, priority)
         if datas is None or len(datas) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {0 if datas is None else len(datas)}")
         views = [flat_view(data) for data in datas]
@@ -771,11 +759,11 @@ class Client:
         pages: Sequence[Piece] | Sequence[Sequence[Piece]],
         told: Told,
         deadline: Deadline,
-        move: Callable[[Attachment, Sequence[str], Pages, Told, float], list[bool]],
         *,
         writing: bool,
     ) -> list[bool]:
-        """Moves pages of regions. `writing`: into them, as `move` does."""
+        """Moves pages. `writing` says whether pages are written into the regions, as by GET."""
+        move = self._transfer.read if writing else self._transfer.write
         pages = as_lists(pages)
         if len(pages) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {len(pages)}")
@@ -817,14 +805,14 @@ class Client:
     ) -> tuple[int, list[bool]]:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
-        ends = () if suffixes == () else tuple(checked_keys(suffixes, "suffixes"))
-        if len(ends) > protocol.MAX_SUFFIXES:
-            raise ValueError(f"{len(ends)} suffixes are too many: at most {protocol.MAX_SUFFIXES} are allowed")
+        suffixes = () if suffixes == () else tuple(checked_keys(suffixes, "suffixes"))
+        if len(suffixes) > protocol.MAX_SUFFIXES:
+            raise ValueError(f"{len(suffixes)} suffixes are too many: at most {protocol.MAX_SUFFIXES} are allowed")
         attachment = self._attachment()
         counts = main_pool(pool) if counted is None else counted
         prefix, flags, is_told = 0, [False] * len(keys), False
         if attachment is not None and keys:
-            prefix, flags, is_told = self._requests.exists(attachment, keys, pool, ends, per_key, deadline, counts)
+            prefix, flags, is_told = self._requests.exists(attachment, keys, pool, suffixes, per_key, deadline, counts)
         if counts:
             self._counters.add_lookup(len(keys), prefix, is_told=is_told)
             if self._counters.has_untold:
@@ -874,9 +862,20 @@ class Client:
             )
         return attachment
 
-    def _is_named(self, named: bool | None) -> bool:
-        namespace = self._settings.namespace
-        return (namespace is None or not namespace.computed) if named is None else named
+    def _told_of_set(
+        self, pool: str, named: bool | None, hint: Hint, expires_in: float | None, priority: Priority
+    ) -> Told:
+        """What a call that sets pages tells the node. Raises TypeError and ValueError."""
+        if named is None:
+            namespace = self._settings.namespace
+            named = namespace is None or not namespace.computed
+        return Told(
+            pool,
+            named=named,
+            hint=hint_number(hint),
+            expires_in_ms=expiry_ms(expires_in),
+            priority=priority_number(priority),
+        )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -18,7 +18,7 @@ _MAX_PIECE_BYTES = 0xFFFFFFFF
 class Pages:
     """Pages with equal numbers of pieces, which lie in regions of this client and, for GET, do not overlap."""
 
-    __slots__ = ("packed", "pages", "pieces", "region_ids", "regions")
+    __slots__ = ("packed", "pages", "pieces", "regions")
 
     def __init__(self, client_id: int, pages: Sequence[Sequence[Piece]], pieces: int, *, writing: bool) -> None:
         """`writing` says whether pages are written into the regions, as by GET. Raises TypeError and RegionError."""
@@ -47,7 +47,6 @@ class Pages:
                 flat.append(high | length)
                 if writing:
                     spans.append((base + offset, base + offset + length))
-        self.region_ids = {region.region_id for region in self.regions}
         #: All pieces, encoded for requests in 16 bytes each.
         self.packed = encode_pieces(flat)
         if writing:

@@ -91,7 +91,7 @@ class Transfer:
         told: Told,
         deadline: float,
     ) -> list[bool]:
-        if pages.region_ids <= attachment.direct:
+        if attachment.direct.issuperset([region.region_id for region in pages.regions]):
             return self._direct(attachment, type_, keys, pages, told, deadline)
         if any(region.mode == "none" for region in pages.regions):
             return [False] * len(keys)

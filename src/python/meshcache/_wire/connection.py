@@ -41,8 +41,6 @@ _INTERRUPTED_SECONDS: Final = 5.0
 #: An answer that takes longer than this is overdue; the node is then given _PROBE_SECONDS to answer a PING.
 _OVERDUE_SECONDS: Final = 0.25
 _PROBE_SECONDS: Final = 0.05
-#: Longest time limit for the node.
-_NODE_MAX_SECONDS: Final = 250_000.0
 #: Most pieces of memory sent in one system call; the kernel allows 1,024.
 _PARTS_AT_ONCE: Final = 256
 #: A node that sends nothing for this long, although a request is waiting, counts as frozen.
@@ -51,10 +49,8 @@ _SILENCE_SECONDS: Final = 1.0
 
 def _node_milliseconds(left: float) -> int:
     """The time limit for the node. It ends a little before the caller's deadline, so that answers arrive in time."""
-    if left > _NODE_MAX_SECONDS:
-        left = _NODE_MAX_SECONDS
-    limit_ms = int(left * 1000) * 9 // 10
-    return limit_ms if limit_ms > 0 else 1
+    left_ms = int(min(left * 1000, 0xFFFFFFF))
+    return max(1, left_ms * 9 // 10)
 
 
 class Call:
