@@ -8,15 +8,19 @@ import logging
 import mmap
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
+import time
 import unittest
 from typing import Any
 from unittest import mock
 
 from support import PATIENCE_SECONDS, ROOT, NodeTest, shared_memory, wait_for
 from meshcache import Client, ClosedError, Error, Namespace, NotAvailable, Region, RegionError
+from meshcache._wire import protocol
+from meshcache._wire.connection import Connection
 
 PAGE = 4096
 
@@ -430,6 +434,33 @@ class Pages(NodeTest):
         self.assertTrue(client.clear(["draft"]))
         self.assertEqual(client.stats()["node"], {"pages": 0})
         self.assertEqual((client.exists_prefix([]), client.exists_many([]), client.stat([])), (0, [], []))
+
+    def test_requests_beyond_those_in_flight_go_in_their_order(self) -> None:
+        ours, node = socket.socketpair()
+        connection = Connection(ours, lambda: None)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        types = [protocol.PING, protocol.EXISTS, protocol.STATS, protocol.CLEAR]
+        answered: list[int] = []
+
+        def ask(type_: int) -> None:
+            call = connection.submit(type_, b"", deadline)
+            if call is not None and connection.wait(call, deadline):
+                answered.append(type_)
+
+        threads = [threading.Thread(target=ask, args=(type_,)) for type_ in types]
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            wait_for(f"{count} requests", lambda: len(connection._pending) + len(connection._room) == count)
+        for type_ in types:
+            _, arrived, _, request_id, _ = protocol.HEADER.unpack(node.recv(protocol.HEADER.size))
+            self.assertEqual(arrived, type_)
+            node.sendall(protocol.HEADER.pack(0, type_, 0, request_id, 0))
+        for thread in threads:
+            thread.join()
+        self.assertCountEqual(answered, types)
+        connection.fail("the test is over")
+        connection.discard()
+        node.close()
 
     def test_many_threads_at_once(self) -> None:
         self.node(max_in_flight=4)

@@ -130,6 +130,29 @@ class Slots(unittest.TestCase):
         staging.close()
         self.assertIsNone(staging.allocate(1))
 
+    def test_nobody_is_served_before_those_who_wait(self) -> None:
+        descriptor = os.memfd_create("staging")
+        os.ftruncate(descriptor, 4096)
+        staging = Staging(descriptor, 4096)
+        slots = [staging.allocate(2048), staging.allocate(1024)]
+        first, second = staging.line_up(), staging.line_up()
+        self.assertIsNone(staging.allocate(4096, first))
+        # There is room, but not for the first in line.
+        self.assertEqual((staging.allocate(64), staging.allocate(64, second)), (None, None))
+        slots.clear()
+        staging.call_first()
+        started = time.monotonic()
+        first.wait(30)
+        self.assertLess(time.monotonic() - started, 20)
+        self.assertIsNone(staging.allocate(64, second))
+        slots = [staging.allocate(4000, first)]
+        self.assertIsNotNone(slots[0])
+        del first
+        self.assertIsNotNone(staging.allocate(64, second))
+        self.assertIsNone(staging.allocate(64))
+        del second
+        self.assertIsNotNone(staging.allocate(64))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
@@ -21,8 +22,27 @@ class Slot:
         self.offset = offset
 
 
+class Turn:
+    """A place in the line of those who wait for staging memory. It is kept while there are references to this object."""
+
+    __slots__ = ("__weakref__", "_wake")
+
+    def __init__(self) -> None:
+        self._wake = threading.Lock()
+        self._wake.acquire()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until there may be room for the first in line; at most `seconds`."""
+        self._wake.acquire(timeout=max(0.0, seconds))
+
+    def call(self) -> None:
+        """Ends the wait. Repeated calls count as one."""
+        with contextlib.suppress(RuntimeError):
+            self._wake.release()
+
+
 class Staging:
-    """Allocates slots of staging memory, first fit.
+    """Allocates slots of staging memory, first fit: first come, first served when there is no room for all.
 
     A slot becomes free when it is no longer referenced, so none is lost, wherever an exception ends a call.
     """
@@ -38,12 +58,36 @@ class Staging:
         self._lock = threading.Lock()
         #: Start and end of each slot. A reference removes itself when its slot is gone, which no signal can interrupt.
         self._taken: dict[weakref.ref[Slot], tuple[int, int]] = {}
+        #: Those who wait, in their order. A reference removes itself in the same way.
+        self._line: dict[weakref.ref[Turn], None] = {}
         self._closed = False
 
-    def allocate(self, size: int) -> Slot | None:
-        """Allocates a slot; None if there is no room now."""
+    def line_up(self) -> Turn:
+        """Takes a place at the end of the line."""
+        turn = Turn()
+        with self._lock:
+            self._line[weakref.ref(turn, self._line.pop)] = None
+        return turn
+
+    def call_first(self) -> None:
+        """Has the first in line try again. To be called when a slot has become free, or the first has left."""
+        turn = self._first()
+        if turn is not None:
+            turn.call()
+
+    def _first(self) -> Turn | None:
+        for place in list(self._line):
+            turn = place()
+            if turn is not None:
+                return turn
+        return None
+
+    def allocate(self, size: int, turn: Turn | None = None) -> Slot | None:
+        """Allocates a slot; None if there is no room now, or others are before this turn in line."""
         size = max(_ALIGNMENT, -(-size // _ALIGNMENT) * _ALIGNMENT)
         with self._lock:
+            if self._line and self._first() is not turn:
+                return None
             begin = 0
             for low, high in sorted(self._taken.values()):
                 if low - begin >= size:
@@ -71,3 +115,4 @@ class Staging:
     def close(self) -> None:
         """Stops allocation after the connection is lost. The memory is unmapped when its last user is gone."""
         self._closed = True
+        self.call_first()

@@ -28,8 +28,8 @@ _SLICE_BYTES: Final = 4 << 20
 _SLICE_FRACTION: Final = 4
 #: Requests of one call in flight at a time.
 _UNDER_WAY_COUNT: Final = 4
-#: Length of one wait for slots of other calls.
-_PAUSE_SECONDS: Final = 0.001
+#: Longest single wait for slots of other calls: those of interrupted calls become free without a word.
+_PAUSE_SECONDS: Final = 0.01
 
 
 class StagedPages:
@@ -189,23 +189,33 @@ class _StagedCall:
 
     def allocate(self, size: int) -> Slot | None:
         """Allocates a slot; None if there is none in time, or the connection is lost."""
-        connection, deadline = self._connection, self._deadline
         while len(self._under_way) >= _UNDER_WAY_COUNT:
             self._finish_first()
-        while True:
-            slot = self._staging.allocate(size)
-            # If the slot is free because the connection was lost, the node may still be using it.
-            if connection.closed or self._staging.closed:
-                return None
-            if slot is not None:
-                return slot
-            if self._under_way:
-                self._finish_first()
-            elif monotonic() >= deadline:
-                return None
-            else:
-                # Slots of interrupted calls become free with answers, which perhaps no other thread reads.
-                connection.pause(min(_PAUSE_SECONDS, deadline - monotonic()))
+        slot = self._staging.allocate(size)
+        if slot is None:
+            slot = self._wait_for_slot(size)
+        # If the slot is free because the connection was lost, the node may still be using it.
+        return None if self._connection.closed or self._staging.closed else slot
+
+    def _wait_for_slot(self, size: int) -> Slot | None:
+        """Waits in line for a slot. The requests of this call are finished meanwhile: their slots may be those it takes."""
+        staging = self._staging
+        turn = staging.line_up()
+        try:
+            while True:
+                slot = staging.allocate(size, turn)
+                if slot is not None or self._connection.closed or staging.closed:
+                    return slot
+                if self._under_way:
+                    self._finish_first()
+                else:
+                    left = self._deadline - monotonic()
+                    if left <= 0:
+                        return None
+                    turn.wait(min(_PAUSE_SECONDS, left))
+        finally:
+            del turn
+            staging.call_first()
 
     def submit(self, type_: int, body: bytes, slot: Slot, finish: Callable[[Call], None]) -> bool:
         """Sends a request whose pages are in the slot. `finish` is called with its answer. False if it was not sent."""
@@ -230,6 +240,8 @@ class _StagedCall:
         # The slot is in use until its pages have been copied.
         finish(call)
         self._under_way.popleft()
+        del finish
+        self._staging.call_first()
 
     def _give_up(self) -> None:
         call = self._under_way.popleft()[0]

@@ -8,11 +8,11 @@ import select
 import socket
 import struct
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from socket import MSG_DONTWAIT
-from time import monotonic, sleep
+from time import monotonic
 from typing import Final
 
 from . import protocol
@@ -107,7 +107,8 @@ class Connection:
         self._write_poll = select.poll()
         self._write_poll.register(sock, select.POLLOUT)
         self._pending: dict[int, Call] = {}
-        self._room: deque[Call] = deque()
+        #: Requests that wait until fewer are in flight, in their order, by the calls that their threads wait for.
+        self._room: OrderedDict[Call, Call] = OrderedDict()
         self._next_id = 1
         self._max_in_flight = 1
         self._abandoned = 0
@@ -172,9 +173,8 @@ class Connection:
         """
         call = Call(type_, keep)
         try:
-            while not self._admit(call):
-                if not self._wait_for_room(deadline):
-                    return None
+            if not self._admit(call, deadline):
+                return None
             if under_way is not None:
                 under_way.append(call)
             call.sent_at = sent_at = monotonic()
@@ -270,14 +270,6 @@ class Connection:
         if is_pending:
             self._notify()
 
-    def pause(self, seconds: float) -> None:
-        """Waits for an answer to any call, or just sleeps if another thread reads; at most `seconds`."""
-
-        if self._read(self._read_arrived, self._read_poll, max(0.0, seconds)):
-            self._promote()
-        else:
-            sleep(max(0.0, seconds))
-
     def serve(self, seconds: float) -> None:
         """Reads answers to abandoned calls, if no other thread reads."""
         self._read(self._read_until, None, monotonic() + seconds)
@@ -298,6 +290,12 @@ class Connection:
         with self._lock:
             self._is_draining = True
             calls = list(self._pending.values())
+            refused = list(self._room)
+            self._room.clear()
+            for ticket in refused:
+                ticket.state = LOST
+        for ticket in refused:
+            ticket.signal()
         for call in calls:
             self.cancel(call, deadline)
         fence = self.submit(protocol.FENCE, protocol.number_body(0), deadline) if calls else None
@@ -369,39 +367,34 @@ class Connection:
         self.closed = True
         self._sock.close()
 
-    def _admit(self, call: Call) -> bool:
+    def _admit(self, call: Call, deadline: float) -> bool:
+        """Waits until a request may be in flight: first come, first served. False on a timeout, a lost connection or a
+        silent node, and for all but the last request of a connection that ends."""
         with self._lock:
-            if self.closed or self.silent or len(self._pending) >= self._max_in_flight:
+            if self.closed or self.silent or (self._is_draining and call.type != protocol.FENCE):
                 return False
-            if self._is_draining and call.type != protocol.FENCE:
-                return False
-            call.request_id = self._take_id()
-            self._pending[call.request_id] = call
-            return True
-
-    def _wait_for_room(self, deadline: float) -> bool:
-        """Waits until another request may be in flight. False on a timeout, a lost connection or a silent node."""
-        ticket = Call(0)
-        with self._lock:
-            if self.closed or self.silent or self._is_draining:
-                return False
-            if len(self._pending) < self._max_in_flight:
+            if len(self._pending) < self._max_in_flight and not self._room:
+                self._take_place(call)
                 return True
-            self._room.append(ticket)
-        if self.wait(ticket, deadline):
-            return True
-        with self._lock:
-            with contextlib.suppress(ValueError):
-                self._room.remove(ticket)
-                return False
-            # The ticket was granted at this very moment, so another waiter can use it.
-            self._give_room()
-        return False
+            ticket = Call(0)
+            self._room[ticket] = call
+        try:
+            self.wait(ticket, deadline)
+        finally:
+            with self._lock:
+                self._room.pop(ticket, None)
+        return call.request_id > 0
+
+    def _take_place(self, call: Call) -> None:
+        """Puts a request in flight. The caller holds the lock."""
+        call.request_id = self._take_id()
+        self._pending[call.request_id] = call
 
     def _give_room(self) -> None:
-        """Grants a waiter a place in flight. The caller holds the lock."""
+        """Puts the first waiting request in flight. The caller holds the lock, and has taken one out."""
         if self._room:
-            ticket = self._room.popleft()
+            ticket, call = self._room.popitem(last=False)
+            self._take_place(call)
             ticket.state = ANSWERED
             ticket.signal()
 
