@@ -481,6 +481,8 @@ class Peer:
         return struct.pack(f"<{len(places)}I", *places)
 
     def set_bytes(self, fields: dict[str, Any]) -> bytes | int:
+        if "" in fields["pages"]:
+            return 1
         for key, page in zip(fields["keys"], fields["pages"]):
             self.node.pages[fields["pool"], key] = bytes.fromhex(page)
         return b"\1" * len(fields["keys"])

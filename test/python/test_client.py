@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import ctypes
 import gc
 import logging
 import mmap
@@ -23,6 +24,8 @@ from meshcache._wire import protocol
 from meshcache._wire.connection import Connection
 
 PAGE = 4096
+#: A buffer whose items are addresses of objects, as numpy's arrays of objects have.
+OBJECTS = (ctypes.py_object * 2)("a", "b")
 
 #: Options of the fake node, settings of the client, and how pages go then.
 WAYS: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
@@ -387,8 +390,8 @@ class Pages(NodeTest):
         client = self.client(mode="bytes")
         self.assertTrue(client.set("a", b"abc"))
         self.assertTrue(client.set("b", array.array("H", [1, 2]), named=False, pool="other"))
-        self.assertTrue(client.set("empty", b""))
-        self.assertEqual((client.get("a"), client.get("a", pool="other"), client.get("empty")), (b"abc", None, b""))
+        self.assertFalse(client.set("empty", b""))
+        self.assertEqual((client.get("a"), client.get("a", pool="other"), client.get("empty")), (b"abc", None, None))
         self.assertEqual(client.get("b", pool="other"), bytes(array.array("H", [1, 2])))
         many = {f"k{index}": bytes((index,)) * 300 for index in range(10)}
         self.assertEqual(client.set_many(many), [True] * 10)
@@ -534,6 +537,10 @@ class Mistakes(NodeTest):
                 (TypeError, "buffer protocol", lambda: client.register("text")),
                 (ValueError, "read-only", lambda: client.register(b"text", writable=True)),
                 (ValueError, "at least 1 byte", lambda: client.register(b"")),
+                (TypeError, "references to objects", lambda: client.set("a", OBJECTS)),
+                (TypeError, "references to objects", lambda: client.register(OBJECTS)),
+                (ValueError, "32,768 bytes is too long", lambda: client.get(b"k" * 32_768)),
+                (TypeError, "named must be", lambda: client.set("a", b"b", named="no")),  # type: ignore[arg-type]
                 (ValueError, "not an open descriptor", lambda: client.register_fd(10**6, 1)),
                 (ValueError, "not an open descriptor", lambda: client.register((10**6, 1))),
                 (TypeError, "timeout", lambda: client.get("a", timeout="1")),  # type: ignore[arg-type]
@@ -555,6 +562,9 @@ class Mistakes(NodeTest):
             ({"name": "n" * 65}, ValueError),
             ({"namespace": "m"}, TypeError),
             ({"staging_bytes": 1}, ValueError),
+            ({"logger": "log"}, TypeError),
+            ({"namespace": {"model": "m" * 50_000, "tag": "t" * 10_001}}, ValueError),
+            ({"namespace": {"model": "\ud800"}}, ValueError),
         ):
             with self.subTest(settings=settings), self.assertRaises(kind):
                 Client(self.path, **settings)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
+from ._memory.memory import check_plain
 from ._wire import protocol
 
 
@@ -26,7 +27,9 @@ def checked_keys(keys: Sequence[str], what: str = "keys") -> Sequence[str]:
 
 
 #: Suffix of the pools of keys that are bytes.
-_BYTES_POOL = "\0bytes"
+_BYTES_POOL: Final = "\0bytes"
+#: Most bytes of such a key: requests have it in hexadecimal digits.
+_MAX_BYTES_KEY: Final = protocol.MAX_TEXT_BYTES // 2
 
 
 def keys_of(keys: Sequence[str] | Sequence[bytes], pool: str) -> tuple[Sequence[str], str]:
@@ -37,6 +40,9 @@ def keys_of(keys: Sequence[str] | Sequence[bytes], pool: str) -> tuple[Sequence[
     if isinstance(keys, (list, tuple)) and keys and isinstance(keys[0], bytes):
         if not all(isinstance(key, bytes) for key in keys):
             raise TypeError("keys must be strings, or all be bytes")
+        longest = max(map(len, keys))
+        if longest > _MAX_BYTES_KEY:
+            raise ValueError(f"a key of {longest:,} bytes is too long: at most {_MAX_BYTES_KEY:,} are allowed")
         return checked_keys([cast(bytes, key).hex() for key in keys]), bytes_pool(pool)
     return checked_keys(cast(Sequence[str], keys)), pool
 
@@ -65,8 +71,11 @@ def flat_view(data: object) -> memoryview:
         view = memoryview(cast(Any, data))
     except TypeError:
         raise TypeError(f"a page must support the buffer protocol, as bytes do; got {type(data).__name__}") from None
+    except ValueError as error:
+        raise ValueError(f"a page must be plain data: {error}; give its bytes, as array.view('u1') does") from None
     if not view.c_contiguous:
         raise ValueError("a page must be contiguous, in C order")
+    check_plain(view.format, "a page")
     # An empty view of several dimensions cannot be cast.
     return view.cast("B") if view.nbytes > 0 else memoryview(b"")
 

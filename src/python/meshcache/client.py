@@ -869,6 +869,8 @@ class Client:
         if named is None:
             namespace = self._settings.namespace
             named = namespace is None or not namespace.computed
+        elif not isinstance(named, bool):
+            raise TypeError(f"named must be True, False or None, got {named!r}")
         return Told(
             pool,
             named=named,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ._wire import protocol
 from ._wire.connection import LOST, PENDING, Call
+from ._wire.deadline import is_reached
 from ._wire.protocol import Hello, Violation
 from .attachment import Attachment
 from .counters import Counters
@@ -132,7 +133,8 @@ class Requests:
         if attachment.connection.wait(call, deadline):
             return self.is_done(attachment, call)
         if call.state == PENDING:
-            self._counters.add("timeouts")
+            if is_reached(deadline):
+                self._counters.add("timeouts")
             attachment.connection.cancel(call, deadline)
             attachment.connection.abandon(call)
         return False

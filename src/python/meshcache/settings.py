@@ -23,6 +23,8 @@ _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _NAME: Final = re.compile(r"[A-Za-z0-9._\-:@/]{1,64}")
 _TOKEN: Final = re.compile(r"[!-~]{1,1024}")
 _MAX_TOKEN_FILE_CHARACTERS: Final = 4096
+#: What the client calls on its logger.
+_LOGGER_METHODS: Final = ("debug", "info", "warning", "error", "exception")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ class Settings:
                 raise ValueError(f"{setting} must be a number of seconds above 0 and below 1,000,000, got {seconds!r}")
         if not isinstance(self.staging_bytes, int) or self.staging_bytes < 4096:
             raise ValueError(f"staging_bytes must be an integer, at least 4,096; got {self.staging_bytes!r}")
+        missing = [name for name in _LOGGER_METHODS if not callable(getattr(self.logger, name, None))]
+        if missing:
+            raise TypeError(f"logger must be a logging.Logger, got {self.logger!r}, which has no method {missing[0]}")
         if self.token is not None and not (isinstance(self.token, str) and _TOKEN.fullmatch(self.token)):
             raise ValueError("token must be 1 to 1,024 visible characters without spaces")
 

@@ -5,11 +5,24 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import stat
 from dataclasses import dataclass
 from functools import cached_property
 
 _PY_SSIZE_T = ctypes.c_ssize_t
+
+
+#: Asks for the format of the items, and for memory that is contiguous in C order.
+_FORMAT_AND_SHAPE = 0x4 | 0x8
+#: Names of fields in the format of a buffer.
+_FIELD_NAME = re.compile(r":[^:]*:")
+
+
+def check_plain(format_: str, what: str) -> None:
+    """Checks that the items of a buffer are data, and not addresses of objects. Raises TypeError."""
+    if "O" in format_ and "O" in _FIELD_NAME.sub("", format_):
+        raise TypeError(f"{what} must be plain data; this buffer has references to objects of this process")
 
 
 class _PyBuffer(ctypes.Structure):
@@ -45,7 +58,11 @@ class Memory:
         self._buffer = _PyBuffer()
         self._held = False
         try:
-            _get_buffer(owner, ctypes.byref(self._buffer), 0)
+            try:
+                _get_buffer(owner, ctypes.byref(self._buffer), _FORMAT_AND_SHAPE)
+            except ValueError:
+                # Some data, such as numpy's dates and its extensions, has no format.
+                _get_buffer(owner, ctypes.byref(self._buffer), 0)
         except TypeError:
             raise TypeError(
                 f"memory must support the buffer protocol, as bytearray does; got {type(owner).__name__}"
@@ -53,6 +70,7 @@ class Memory:
         except (BufferError, ValueError) as error:
             raise ValueError(f"memory must be contiguous, in C order: {error}") from None
         self._held = True
+        check_plain((self._buffer.format or b"").decode(errors="replace"), "memory")
         self.address: int = self._buffer.buf or 0
         self.length: int = self._buffer.len
         self.readonly: bool = bool(self._buffer.readonly)

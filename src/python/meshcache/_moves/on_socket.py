@@ -41,7 +41,7 @@ class SocketPages:
     def write(
         self, keys: Sequence[str], sources: Sequence[Sequence[memoryview]], told: Told, deadline: float
     ) -> list[bool]:
-        """Sets pages from these sources. One result per page."""
+        """Sets pages from these sources. One result per page; those without bytes, or too long, are not set."""
         results = [False] * len(keys)
         hello = self._attachment.hello
         head_bytes = len(protocol.text16(told.pool)) + _FIXED_BYTES
@@ -49,7 +49,7 @@ class SocketPages:
         fits = [
             index
             for index, (key, size) in enumerate(zip(keys, sizes))
-            if size <= hello.max_page_bytes
+            if 0 < size <= hello.max_page_bytes
             and head_bytes + len(key.encode()) + 2 + _LENGTH_BYTES + size <= hello.max_body_bytes
         ]
         slices = Slices([keys[index] for index in fits], [sizes[index] for index in fits])

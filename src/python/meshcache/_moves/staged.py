@@ -13,6 +13,7 @@ from .._memory.copies import copy
 from .._memory.staging import Slot, Staging
 from .._wire import protocol
 from .._wire.connection import PENDING, Call
+from .._wire.deadline import is_reached
 from .._wire.protocol import Violation
 from ..attachment import Attachment
 from ..counters import Counters
@@ -234,7 +235,7 @@ class _StagedCall:
     def _finish_first(self) -> None:
         call, finish = self._under_way[0]
         if not self._connection.wait(call, self._deadline):
-            if call.state == PENDING:
+            if call.state == PENDING and is_reached(self._deadline):
                 self._counters.add("timeouts")
             return self._give_up()
         # The slot is in use until its pages have been copied.

@@ -21,6 +21,11 @@ class Deadline(float):
         return deadline
 
 
+def is_reached(deadline: float) -> bool:
+    """Whether the time of a call is over; False for a call that was ended before."""
+    return monotonic() >= float(deadline)
+
+
 class Ending:
     """Ends a call from another thread, as if its time were over."""
 

@@ -30,10 +30,14 @@ class Namespace:
     fingerprint: str | None = None
 
     def __post_init__(self) -> None:
+        size = 0
         for name in ("model", "dtype", "layout", "tag", "fingerprint"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise TypeError(f"{name} must be a string or None, got {value!r}")
+            size += len((value or "").encode())
+        if size > _MAX_BYTES:
+            raise ValueError(f"the texts of a namespace may have {_MAX_BYTES:,} bytes together, got {size:,}")
         if self.fingerprint and not _FINGERPRINT.fullmatch(self.fingerprint):
             allowed = "1 to 128 visible ASCII characters without spaces, such as a digest in hex"
             raise ValueError(f"fingerprint must be {allowed}, got {self.fingerprint!r}")
@@ -63,6 +67,8 @@ class Namespace:
         return cls(**parts)
 
 
+#: Most bytes of the texts of a namespace, so that a node takes them in the first request of a connection.
+_MAX_BYTES = 60_000
 #: Fingerprints that a node accepts. An empty one means none.
 _FINGERPRINT = re.compile(r"[!-~]{1,128}")
 _OTHER_NAMES = {"model_name": "model", "is_mla_model": "is_mla"}
