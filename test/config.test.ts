@@ -17,7 +17,7 @@ test('config: defaults are those of the contract', (t) => {
     rdmaPort: 0,
     tcpPort: 0,
     tcpThreads: undefined,
-    spinUs: 100,
+    spinUs: 300,
     dscp: undefined,
     heartbeatInterval: 2,
     memberTtl: 6,

@@ -67,8 +67,12 @@ export const READ_REQUEST_MAX_OPS = 1024;
 export const READ_REQUEST_TARGET_BYTES = 16 * MIB;
 /** Most threads that receive pages over TCP, and as many that serve them. */
 export const TCP_THREADS_MAX_COUNT = 64;
-/** Time for which a thread that waits for an answer looks for it without sleeping, by default and at most. */
-export const SPIN_US = 100;
+/**
+ * Time for which a thread that waits for an answer looks for it without sleeping, by default and at most. A peer that
+ * sleeps must be able to answer within the default; otherwise both sides sleep in each call, each because the other one
+ * has.
+ */
+export const SPIN_US = 300;
 export const SPIN_MAX_US = 1_000;
 /** Largest differentiated services code point: the upper six bits of a byte. */
 export const DSCP_MAX = 63;

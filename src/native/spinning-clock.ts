@@ -9,7 +9,7 @@ const LOOK_MAX_US = 5;
 const INTERRUPTED_MS = 1;
 /** Time without spinning after that: long enough for the system to move one of two threads that share a processor. */
 const INTERRUPTED_REST_MS = 10;
-/** Time without spinning after it was in vain; it doubles with each time in a row. */
+/** Time without spinning after it was in vain; it doubles each time, and halves when input has come. */
 const REST_MIN_MS = 1;
 const REST_MAX_MS = 100;
 
@@ -45,7 +45,7 @@ export function spinningClock(spinUs: number): Clock {
     }
     if (addon.waitForInput(LOOK_MAX_US)) {
       hasCome = true;
-      restMs = REST_MIN_MS;
+      restMs = Math.max(restMs / 2, REST_MIN_MS);
     }
     const endedMs = performance.now();
     if (endedMs - beganMs > INTERRUPTED_MS) rest(INTERRUPTED_REST_MS, endedMs);
