@@ -3,7 +3,7 @@ import { crc32 as zlibCrc32 } from 'node:zlib';
 import { MEMORY_HUGE_PAGES, type NativeAddon } from '../native/addon/contract.js';
 import { loadNative } from '../native/addon/loader.js';
 import { rdmaSupport, TransferEngine } from '../native/index.js';
-import { type Benchmark, type BenchOptions, type BenchReport, median } from './measuring/report.js';
+import { type Benchmark, type BenchOptions, type BenchReport, inRound, median } from './measuring/report.js';
 
 const MIB = 1024 * 1024;
 const PAGE_BYTES = MIB;
@@ -198,7 +198,7 @@ function registeringContender(addon: NativeAddon, bytes: number) {
 async function measure(contenders: readonly Contender[], options: BenchOptions): Promise<readonly Sample[][]> {
   const samples: Sample[][] = contenders.map(() => []);
   for (let round = -1; round < options.rounds; round++) {
-    for (const [i, contender] of contenders.entries()) {
+    for (const [i, contender] of inRound(contenders, round)) {
       options.progress(`${contender.group}, ${contender.how}`);
       const sample = await once(contender);
       if (round >= 0) samples[i]?.push(sample);

@@ -10,7 +10,7 @@ import { findFreePort } from '../processes/free-port.js';
 import { findProgram } from '../processes/programs.js';
 import { systemRandom } from '../system/system-random.js';
 import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
-import { type BenchOptions, type BenchReport, median } from './measuring/report.js';
+import { type BenchOptions, type BenchReport, inRound, median } from './measuring/report.js';
 import { SoftirqThreads } from './measuring/softirq-threads.js';
 import {
   awaitMembers,
@@ -189,7 +189,7 @@ class RdmaBench {
     const contenders = await this.#contenders(pageBytes);
     const runs = contenders.map((): Run[] => []);
     for (let round = 0; round <= rounds; round++) {
-      for (const [c, contender] of contenders.entries()) {
+      for (const [c, contender] of inRound(contenders, round)) {
         progress(`${page}: round ${round} of ${rounds}, ${contender.name}`);
         const run = await contender.run();
         if (round > 0) runs[c]?.push(run);

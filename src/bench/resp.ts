@@ -6,7 +6,7 @@ import { systemRandom } from '../system/system-random.js';
 import { startBareServer } from './bare-resp.js';
 import { type ExecuteCommand, PeerProcess } from './measuring/peer-process.js';
 import { RedisConnection, RedisPeer, redisCommand } from './measuring/redis.js';
-import { type BenchOptions, type BenchReport, median } from './measuring/report.js';
+import { type BenchOptions, type BenchReport, inRound, median } from './measuring/report.js';
 import { benchStorage, isStamped, stampPage } from './measuring/store-pages.js';
 
 const VALUE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20] as const;
@@ -106,7 +106,7 @@ async function measure(
       const perS = contenders.map((): number[] => []);
       // The first round is not counted.
       for (let round = 0; round <= options.rounds; round++) {
-        for (const [i, place] of contenders.entries()) {
+        for (const [i, place] of inRound(contenders, round)) {
           options.progress(`${call} ${value}, ${depth}: round ${round} of ${options.rounds}, ${place.name}`);
           const rate = (valuesCount * 1000) / (await place.carryOut(work));
           if (round > 0) perS[i]?.push(rate);

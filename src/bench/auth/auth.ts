@@ -6,7 +6,15 @@ import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { stderrLogger } from '../../system/system-log.js';
 import { systemRandom } from '../../system/system-random.js';
 import { type ExecuteCommand, PeerProcess } from '../measuring/peer-process.js';
-import { type BenchOptions, type BenchReport, type Contender, median, race, round3 } from '../measuring/report.js';
+import {
+  type BenchOptions,
+  type BenchReport,
+  type Contender,
+  inRound,
+  median,
+  race,
+  round3,
+} from '../measuring/report.js';
 import {
   awaitMembers,
   benchKeys,
@@ -196,7 +204,7 @@ class AuthBench {
     const contenders = this.#clusters.map((cluster) => this.#contender(cluster, pageBytes));
     const costs = contenders.map((): number[] => []);
     for (let round = 1; round <= rounds; round++) {
-      for (const [c, { name, read }] of contenders.entries()) {
+      for (const [c, { name, read }] of inRound(contenders, round)) {
         progress(`${formatSize(pageBytes)}: round ${round} of ${rounds}, processor time, ${name}`);
         const before = await this.#cpuMs();
         const startMs = performance.now();

@@ -11,7 +11,7 @@ import { DiskStore } from '../../disk/disk-store.js';
 import { crc32 } from '../../memory/checksum.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { systemEnvironment } from '../../system/system-environment.js';
-import { type Benchmark, type BenchOptions, type BenchReport, median } from '../measuring/report.js';
+import { type Benchmark, type BenchOptions, type BenchReport, inRound, median } from '../measuring/report.js';
 import { benchKeys, isStamped, stampPage } from '../measuring/store-pages.js';
 import {
   type DiskContender,
@@ -171,7 +171,7 @@ class DiskBench {
     const work = this.#workOf(pageBytes);
     const times = this.#contenders.map((): Record<Step, number[]> => ({ write: [], rewrite: [], read: [] }));
     for (let round = 0; round <= rounds; round++) {
-      for (const [c, contender] of this.#contenders.entries()) {
+      for (const [c, contender] of inRound(this.#contenders, round)) {
         progress(`${formatSize(pageBytes)}: round ${round} of ${rounds}, ${contender.name}`);
         if (round === 1 && contender instanceof StoreContender) contender.loopDelay = new LoopDelay();
         const measured = await inFolder(this.#folder, (path) => this.#round(contender, path, work, round === 0));

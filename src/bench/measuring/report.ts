@@ -98,7 +98,7 @@ export async function race(
 ): Promise<BenchReport['rows'][number][]> {
   const speeds = contenders.map((): number[] => []);
   for (let round = 0; round <= rounds; round++) {
-    for (const [c, contender] of contenders.entries()) {
+    for (const [c, contender] of inRound(contenders, round)) {
       progress(round, contender.name);
       if (round === 0) clear();
       const startMs = performance.now();
@@ -120,6 +120,15 @@ export async function race(
       ratio: round3(median(all) / reference),
     };
   });
+}
+
+/**
+ * Contenders of a round and their indices. Every second round goes through them backwards, so that none always comes
+ * after the same one, which may leave garbage to collect or a processor asleep.
+ */
+export function inRound<T>(contenders: readonly T[], round: number): [index: number, contender: T][] {
+  const all = [...contenders.entries()];
+  return round % 2 === 0 ? all : all.reverse();
 }
 
 /** Rounds a figure for a table to three decimals. */

@@ -1,7 +1,7 @@
 import { formatSize } from '../../base/sizes.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { RedisPeer } from '../measuring/redis.js';
-import { type BenchOptions, type BenchReport, median } from '../measuring/report.js';
+import { type BenchOptions, type BenchReport, inRound, median } from '../measuring/report.js';
 import { benchKeys, destinationPool, isStamped, stampPage } from '../measuring/store-pages.js';
 import { StorePair } from './store-pair.js';
 
@@ -120,7 +120,7 @@ class SmallBench {
     const readers = await this.#readers(pageBytes, published);
     const figures = readers.map((): Figures => ({ inFlightPerS: [], p50Us: [], p99Us: [], batchPerS: [], cpuUs: [] }));
     for (let round = 0; round <= rounds; round++) {
-      for (const [r, { reader, pages }] of readers.entries()) {
+      for (const [r, { reader, pages }] of inRound(readers, round)) {
         progress(`${page}: round ${round} of ${rounds}, ${reader.name}`);
         if (round === 0) {
           await this.#check(reader, pages);
