@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _PY_SSIZE_T = ctypes.c_ssize_t
-
-
 #: Asks for the format of the items, and for memory that is contiguous in C order.
 _FORMAT_AND_SHAPE = 0x4 | 0x8
 #: Names of fields in the format of a buffer.

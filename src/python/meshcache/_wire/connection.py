@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from socket import MSG_DONTWAIT
 from time import monotonic
@@ -290,12 +290,8 @@ class Connection:
         with self._lock:
             self._is_draining = True
             calls = list(self._pending.values())
-            refused = list(self._room)
+            self._lose(self._room)
             self._room.clear()
-            for ticket in refused:
-                ticket.state = LOST
-        for ticket in refused:
-            ticket.signal()
         for call in calls:
             self.cancel(call, deadline)
         fence = self.submit(protocol.FENCE, protocol.number_body(0), deadline) if calls else None
@@ -310,19 +306,22 @@ class Connection:
                 return
             self.closed = True
             self.reason = reason
-            lost = [*self._pending.values(), *self._room]
+            self._lose(self._pending.values())
             self._pending.clear()
+            self._lose(self._room)
             self._room.clear()
             self._abandoned = 0
-            for call in lost:
-                call.state = LOST
-                call.keep = None
-        for call in lost:
-            call.signal()
         # The node sees the shutdown, ends the requests in progress, and closes its side; see finish().
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
         self._notify()
+
+    def _lose(self, calls: Iterable[Call]) -> None:
+        """Ends calls without an answer. The caller holds the lock."""
+        for call in calls:
+            call.state = LOST
+            call.keep = None
+            call.signal()
 
     def finish(self, deadline: float) -> bool:
         """After fail(): waits until the node has closed its side, then closes the socket. False if it has not yet."""
