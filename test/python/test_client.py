@@ -22,6 +22,7 @@ from support import PATIENCE_SECONDS, ROOT, NodeTest, shared_memory, wait_for
 from meshcache import Client, ClosedError, Error, Namespace, NotAvailable, Region, RegionError
 from meshcache._wire import protocol
 from meshcache._wire.connection import Connection
+from meshcache._wire.deadline import EndableDeadline, Ending
 
 PAGE = 4096
 #: A buffer whose items are addresses of objects, as numpy's arrays of objects have.
@@ -461,6 +462,23 @@ class Pages(NodeTest):
         for thread in threads:
             thread.join()
         self.assertCountEqual(answered, types)
+        connection.fail("the test is over")
+        connection.discard()
+        node.close()
+
+    def test_only_a_call_whose_time_is_over_counts_as_a_timeout(self) -> None:
+        ours, node = socket.socketpair()
+        connection = Connection(ours, lambda: None)
+        client = self.client()
+        attachment = mock.Mock(connection=connection)
+        connection.set_limits(2, 0)
+        ended = EndableDeadline(PATIENCE_SECONDS, Ending())
+        for deadline, timeouts in ((ended, 0), (time.monotonic() + 0.01, 1)):
+            call = connection.submit(protocol.PING, b"", deadline)
+            assert call is not None
+            ended.ending.end()
+            self.assertFalse(client._requests.wait(attachment, call, deadline))
+            self.assertEqual(client.stats()["timeouts"], timeouts)
         connection.fail("the test is over")
         connection.discard()
         node.close()
